@@ -1,0 +1,142 @@
+"""Build a small `Run` in memory in a few lines: for the examples of the rules, and for tests.
+
+Every method adds rows and returns the builder, so that a run reads as what happened:
+
+    RunBuilder().step(loss=2.3).grad("head", zeros=90, exponents={-24: 10}, dtype="float16").build()
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ampdoctor.formats import format_of_dtype
+from ampdoctor.histogram import ExponentHistogram
+from ampdoctor.trace.info import RunInfo
+from ampdoctor.trace.run import Run
+from ampdoctor.trace.schema import (
+    TABLES,
+    CallRow,
+    ModuleRow,
+    OptimizerRow,
+    ScalerRow,
+    StepRow,
+    TensorRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class RunBuilder:
+    """Collects rows step by step. `step` opens the next step; everything after it belongs to that step."""
+
+    def __init__(self, **info: Any) -> None:
+        self._info = replace(RunInfo(status="complete", exit_code=0), **info)
+        self._rows: dict[str, list[Any]] = {name: [] for name in TABLES}
+        self._step = -1
+        self._seq = 0
+        self._micro_batch = 0
+
+    def step(self, **columns: Any) -> RunBuilder:
+        """Open the next step; `columns` override those of its row in `steps`."""
+        self._step += 1
+        self._seq = self._micro_batch = 0
+        values: dict[str, Any] = {
+            "step": self._step, "time": float(self._step), "wall_ms": 10.0, "micro_batches": 1, "applied": True,
+            "examined": True, "reason": "first",
+        }  # fmt: skip
+        self._rows["steps"].append(StepRow(**(values | columns)))
+        return self
+
+    def tensor(
+        self,
+        module: str,
+        role: str,
+        *,
+        slot: str = "out",
+        dtype: str = "float32",
+        exponents: Mapping[int, int] | None = None,
+        **columns: Any,
+    ) -> RunBuilder:
+        """Add a tensor whose nonzero elements have the given {exponent: count}; other columns as in the schema."""
+        counts = dict(exponents or {})
+        lowest = min(counts, default=0)
+        dense = [counts.get(e, 0) for e in range(lowest, max(counts, default=-1) + 1)]
+        outside = {name: columns.get(name, 0) for name in ("zeros", "nan", "posinf", "neginf")}
+        numel = sum(dense) + sum(outside.values())
+        edge = _min_exponent(dtype)
+        energy = sum(n * 4.0**e for e, n in counts.items())
+        finite = sum(dense) + outside["zeros"]
+        values: dict[str, Any] = {
+            "step": self._step, "micro_batch": self._micro_batch, "seq": self._next(), "module": module, "role": role,
+            "slot": slot, "call": 0, "dtype": dtype, "shape": [numel], "numel": numel, **outside,
+            "subnormal": sum(n for e, n in counts.items() if e < edge), "absmax": 2.0 ** max(counts) if counts else 0.0,
+            "rms": (energy / finite) ** 0.5 if finite else 0.0, "exp_lowest": lowest, "exp_counts": dense,
+            "grad_enabled": True,
+        }  # fmt: skip
+        self._rows["tensors"].append(TensorRow(**(values | columns)))
+        return self
+
+    def values(self, module: str, role: str, values: Any, **columns: Any) -> RunBuilder:
+        """Add a tensor that holds `values` (anything numpy takes)."""
+        h = ExponentHistogram.from_values(values)
+        exponents = {int(e): int(n) for e, n in zip(h.exponents, h.counts, strict=True) if n}
+        outside = {"zeros": h.zeros, "nan": h.nan, "posinf": h.posinf, "neginf": h.neginf}
+        exact = {"absmax": h.absmax, "rms": h.rms}
+        return self.tensor(module, role, exponents=exponents, **(outside | exact | columns))
+
+    def call(self, call: str, **columns: Any) -> RunBuilder:
+        """Add a call; `backward` also ends the micro-batch."""
+        base: dict[str, Any] = {
+            "step": self._step, "micro_batch": self._micro_batch, "seq": self._next(), "call": call,
+        }  # fmt: skip
+        self._rows["calls"].append(CallRow(**(base | columns)))
+        if call == "backward":
+            self._micro_batch += 1
+        return self
+
+    def scaler(self, event: str, **columns: Any) -> RunBuilder:
+        """Add a scaler event (the scaler is called scaler0 unless told otherwise)."""
+        base: dict[str, Any] = {
+            "step": self._step, "seq": self._next(), "scaler": "scaler0", "event": event,
+        }  # fmt: skip
+        self._rows["scaler"].append(ScalerRow(**(base | columns)))
+        return self
+
+    def module(self, module: str, **columns: Any) -> RunBuilder:
+        """Add a module (an FP32 Linear leaf unless told otherwise)."""
+        base: dict[str, Any] = {
+            "step": max(self._step, 0), "module": module, "type": "Linear", "leaf": True, "parameters": 100,
+            "trainable": 100, "dtypes": ["float32"], "optimizer": "optimizer0", "training": True,
+        }  # fmt: skip
+        self._rows["modules"].append(ModuleRow(**(base | columns)))
+        return self
+
+    def optimizer(self, kind: str = "AdamW", **columns: Any) -> RunBuilder:
+        """Add a parameter group (group 0 of optimizer0 unless told otherwise)."""
+        base: dict[str, Any] = {
+            "step": max(self._step, 0), "optimizer": "optimizer0", "type": kind, "group": 0, "lr": 1e-3, "parameters": 2,
+            "numel": 100, "dtypes": ["float32"],
+        }  # fmt: skip
+        self._rows["optimizers"].append(OptimizerRow(**(base | columns)))
+        return self
+
+    def build(self) -> Run:
+        """Return the run."""
+        tables = {
+            name: pa.Table.from_pylist([vars(row) for row in rows], schema=TABLES[name].arrow)
+            for name, rows in self._rows.items()
+        }
+        return Run(self._info, lambda name: (tables[name], []))
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq - 1
+
+
+def _min_exponent(dtype: str) -> int:
+    number_format = format_of_dtype(dtype)
+    return number_format.min_exponent if number_format else -(10**6)

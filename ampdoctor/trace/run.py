@@ -1,0 +1,186 @@
+"""`Run`: the validated, read-only view of a recorded run - the only thing that rules, reports and gate see."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ampdoctor.histogram import ExponentHistogram
+from ampdoctor.trace.info import RunInfo, read_info
+from ampdoctor.trace.schema import (
+    TABLES,
+    CallRow,
+    ModuleRow,
+    OptimizerRow,
+    ScalerRow,
+    StepRow,
+    TensorRow,
+)
+from ampdoctor.trace.stream import read_stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_Row = TypeVar("_Row")
+
+
+class Run:
+    """One recorded training.
+
+    Tables are read when first asked for and kept; rows come back as the frozen dataclasses of `trace.schema`, in the
+    order in which they were recorded.
+
+    Args:
+        info: the contents of run.json.
+        load: returns a table by name with the notices of reading it.
+        path: the run folder; None for a run built in memory.
+    """
+
+    def __init__(
+        self,
+        info: RunInfo,
+        load: Callable[[str], tuple[pa.Table, list[str]]],
+        path: Path | None = None,
+    ) -> None:
+        self.info = info
+        self.path = path
+        self._load = load
+        self._tables: dict[str, pa.Table] = {}
+        self._notices: list[str] = []
+
+    def table(self, name: str) -> pa.Table:
+        """Return the Arrow table `name` over all ranks, empty where nothing was recorded."""
+        if name not in self._tables:
+            table, notices = self._load(name)
+            self._tables[name] = table
+            self._notices += notices
+        return self._tables[name]
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What was noticed while reading: tables that end in the middle of a batch."""
+        for name in TABLES:
+            self.table(name)
+        return tuple(self._notices)
+
+    @property
+    def cut(self) -> bool:
+        """The recording process is gone and never said that it was done: killed, or the machine went down."""
+        info = self.info
+        if info.status == "crashed":
+            return info.exit_code is not None and info.exit_code < 0
+        if info.status != "running" or info.pid == 0:
+            return False
+        return info.host == socket.gethostname() and not _alive(info.pid)
+
+    def missing(self, needs: Iterable[str]) -> list[str]:
+        """Return those of `needs` ("table" or "table.column") for which nothing was recorded."""
+        absent = []
+        for need in needs:
+            name, _, column = need.partition(".")
+            table = self.table(name)
+            if table.num_rows == 0 or (column and table[column].null_count == table.num_rows):
+                absent.append(need)
+        return absent
+
+    @cached_property
+    def steps(self) -> list[StepRow]:
+        """All steps, in order."""
+        return self._rows("steps", StepRow)
+
+    @cached_property
+    def scaler(self) -> list[ScalerRow]:
+        """All scaler events, in order."""
+        return self._rows("scaler", ScalerRow)
+
+    @cached_property
+    def calls(self) -> list[CallRow]:
+        """All recorded calls, in order."""
+        return self._rows("calls", CallRow)
+
+    @cached_property
+    def modules(self) -> list[ModuleRow]:
+        """All modules seen."""
+        return self._rows("modules", ModuleRow)
+
+    @cached_property
+    def optimizers(self) -> list[OptimizerRow]:
+        """All parameter groups seen."""
+        return self._rows("optimizers", OptimizerRow)
+
+    def tensors(self, *roles: str, dtypes: Iterable[str] | None = None) -> list[TensorRow]:
+        """Return the rows of `roles` (all without any) held in one of `dtypes` (all where None), in order."""
+        table = self.table("tensors")
+        if roles:
+            table = table.filter(pc.is_in(table["role"], pa.array(roles)))
+        if dtypes is not None:
+            table = table.filter(pc.is_in(table["dtype"], pa.array(list(dtypes), pa.string())))
+        return cast("list[TensorRow]", _as_rows(table, TensorRow))
+
+    def _rows(self, name: str, row: type[_Row]) -> list[_Row]:
+        return cast("list[_Row]", _as_rows(self.table(name), row))
+
+
+def histogram_of(row: TensorRow) -> ExponentHistogram:
+    """Return the exponent histogram that `row` holds."""
+    finite = row.numel - row.nonfinite
+    return ExponentHistogram(
+        lowest=row.exp_lowest,
+        counts=np.asarray(row.exp_counts, dtype=np.int64),
+        zeros=row.zeros,
+        nan=row.nan,
+        posinf=row.posinf,
+        neginf=row.neginf,
+        absmax=row.absmax,
+        sum_squares=row.rms * row.rms * finite,
+    )
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """Open the run folder at `path`.
+
+    Raises:
+        RunNotFoundError: no such folder, or not a run.
+        SchemaVersionError: written by a version that this one can't read.
+        TraceCorruptError: run.json or a table is not what it should be. A table that merely ends early is no error.
+    """
+    folder = Path(path)
+    info = read_info(folder)
+    run = Run(info, lambda name: _load_table(folder, name), folder)
+    for name in TABLES:
+        run.table(name)
+    return run
+
+
+def _load_table(folder: Path, name: str) -> tuple[pa.Table, list[str]]:
+    schema = TABLES[name]
+    parts, notices = [schema.arrow.empty_table()], []
+    for path in sorted(folder.glob(f"{name}-*.arrows")):
+        contents = read_stream(path, schema)
+        parts.append(contents.table)
+        if contents.notice:
+            notices.append(contents.notice)
+    return pa.concat_tables(parts), notices
+
+
+def _as_rows(table: pa.Table, row: type[Any]) -> list[Any]:
+    columns = [table[name].to_pylist() for name in table.column_names]
+    names = table.column_names
+    return [row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
