@@ -1,0 +1,135 @@
+"""Reading the autograd graph that a backward pass is about to run: what was scaled, by how much, what it reaches.
+
+Only the graph's public surface is read (`next_functions`, `metadata`, `variable`, `_saved_*`); nothing is changed in
+it but for notes of our own in `metadata`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import torch
+
+Node = Any
+"""torch.autograd.graph.Node; its attributes depend on the operation."""
+
+SCALED = "ampdoctor.scaled"
+"""Key of the note that GradScaler.scale made this node."""
+
+SITE = "ampdoctor.site"
+"""Key of the note which module's output this node made."""
+
+CAST = "ToCopyBackward0"
+_ACCUMULATE = "torch::autograd::AccumulateGrad"
+_PASS_ON = frozenset(
+    {
+        "AddBackward0", "SubBackward0", "StackBackward0", "CatBackward0", "SumBackward0", "SumBackward1",
+        "MeanBackward0", "MeanBackward1", "NegBackward0", "CloneBackward0", "ViewBackward0", "ReshapeAliasBackward0",
+        "SqueezeBackward0", "UnsqueezeBackward0", "SelectBackward0", "ExpandBackward0", CAST,
+    }
+)  # fmt: skip
+"""Operations whose output is scaled where their inputs are."""
+
+_FACTORS = frozenset({"MulBackward0", "DivBackward0"})
+_DEPTH = 32
+_MAX_NODES = 200_000
+
+
+def note(node: Node, key: str, value: object) -> None:
+    """Leave a note of ours on a node."""
+    node.metadata[key] = value
+
+
+def mark_scaled(outputs: Iterable[torch.Tensor]) -> None:
+    """Note that a scaler made `outputs`."""
+    for output in outputs:
+        if output.grad_fn is not None:
+            note(output.grad_fn, SCALED, True)
+
+
+def scaled_share(root: Node | None) -> str:
+    """Return whether "all", "some" or "none" of what `root` sums up came from GradScaler.scale."""
+    return _scaled(root, _DEPTH)
+
+
+def _scaled(node: Node | None, depth: int) -> str:
+    if node is None or depth == 0:
+        return "none"
+    if node.metadata.get(SCALED):
+        return "all"
+    parents = [n for n, _ in node.next_functions if n is not None]
+    if node.name() in _FACTORS:
+        shares = [_scaled(n, depth - 1) for n in parents]
+        return next((s for s in ("all", "some") if s in shares), "none")
+    if node.name() not in _PASS_ON or not parents:
+        return "none"
+    shares = [_scaled(n, depth - 1) for n in parents]
+    return shares[0] if len(set(shares)) == 1 else "some"
+
+
+def hand_factor(root: Node | None) -> float | None:
+    """Return the product of the numbers by which code multiplied or divided the loss, the scaler's scale left out.
+
+    None where a factor lies on an accelerator: reading it would wait for the device.
+    """
+    factor, node = 1.0, root
+    for _ in range(_DEPTH):
+        if node is None or node.name() not in _FACTORS | {"NegBackward0", CAST}:
+            break
+        if node.name() in _FACTORS and not node.metadata.get(SCALED):
+            number = _constant(node)
+            if number is _ON_DEVICE:
+                return None
+            if number is None:
+                break
+            factor = factor * number if node.name() == "MulBackward0" else factor / (number or 1.0)
+        node = next((n for n, _ in node.next_functions if n is not None), None)
+    return factor
+
+
+_ON_DEVICE = object()
+
+
+def _constant(node: Node) -> Any:
+    """Return the number that the node multiplies or divides by, None where it is no single number."""
+    if sum(n is not None for n, _ in node.next_functions) != 1:
+        return None
+    other = node._saved_other
+    if other is None or other.numel() != 1:
+        return None
+    return float(other) if other.device.type == "cpu" else _ON_DEVICE
+
+
+def nodes(roots: Iterable[torch.Tensor]) -> Iterator[Node]:
+    """Yield every node that a backward pass from `roots` may run, at most _MAX_NODES."""
+    stack = [t.grad_fn for t in roots if t.grad_fn is not None]
+    # Holding the nodes themselves keeps their ids from being used again while we walk.
+    seen = {id(node): node for node in stack}
+    while stack and len(seen) < _MAX_NODES:
+        node = stack.pop()
+        yield node
+        for parent, _ in node.next_functions:
+            if parent is not None and id(parent) not in seen:
+                seen[id(parent)] = parent
+                stack.append(parent)
+
+
+def leaf_of(node: Node) -> torch.Tensor | None:
+    """Return the leaf tensor whose .grad the node accumulates into, if it is such a node."""
+    return node.variable if node.name() == _ACCUMULATE else None
+
+
+def site_below(node: Node) -> str:
+    """Return the path of the nearest module that made what `node` works on; "" where none is near."""
+    level, seen = [node], set()
+    for _ in range(_DEPTH):
+        parents = [n for node in level for n, _ in node.next_functions if n is not None]
+        for parent in parents:
+            if SITE in parent.metadata:
+                return str(parent.metadata[SITE])
+        level = [n for n in parents if id(n) not in seen]
+        seen |= {id(n) for n in level}
+    return ""

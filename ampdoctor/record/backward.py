@@ -1,0 +1,89 @@
+"""What a backward pass starts from and passes through: the loss, its scaling, and the casts on the gradients' way.
+
+Where autograd casts a gradient from FP32 to half, both values exist for a moment. A hook on that node measures the
+gradient before the cast: what the cast flushes is then known and not estimated.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.autograd_graph import (
+    CAST,
+    hand_factor,
+    leaf_of,
+    nodes,
+    scaled_share,
+    site_below,
+)
+from ampdoctor.record.optimizer import HALF
+from ampdoctor.record.tensors import dtype_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.utils.hooks import RemovableHandle
+
+    from ampdoctor.record.state import State
+    from ampdoctor.record.tensors import TensorLog
+
+
+class BackwardReader:
+    """Reads the graph before a backward pass runs it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._handles: list[RemovableHandle] = []
+        self._leaves: list[torch.Tensor] = []
+
+    def read(self, roots: list[torch.Tensor]) -> dict[str, Any]:
+        """Return the columns of the `calls` row, and follow the graph on an examined step."""
+        self.release()
+        shares = [scaled_share(root.grad_fn) for root in roots]
+        scaled = reduce(lambda a, b: a if a == b else "some", shares) if shares else None
+        for root in roots:
+            self._state.log.losses.append((self._state.log.scalar(root), scaled == "all"))
+        factor = hand_factor(roots[0].grad_fn) if len(roots) == 1 else None
+        columns: dict[str, Any] = {"scaled": scaled, "factor": factor}
+        if self._state.tensors is not None:
+            self._follow(roots, self._state.tensors, scaled == "all")
+            columns["reached"] = {id(leaf) for leaf in self._leaves}
+        return columns
+
+    def take_leaves(self) -> list[torch.Tensor]:
+        """Return the leaf tensors that the last pass reached; empty where its graph was not followed."""
+        leaves, self._leaves = self._leaves, []
+        return leaves
+
+    def release(self) -> None:
+        """Take the hooks off the graph of the last pass."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _follow(self, roots: list[torch.Tensor], tensors: TensorLog, scaled: bool) -> None:
+        for node in nodes(roots):
+            leaf = leaf_of(node)
+            if leaf is not None:
+                self._leaves.append(leaf)
+            elif node.name() == CAST:
+                hook = self._cast_hook(tensors, site_below(node), scaled)
+                self._handles.append(node.register_hook(hook))
+
+    def _cast_hook(self, tensors: TensorLog, path: str, scaled: bool) -> Callable[..., None]:
+        guard, state = self._state.guard, self._state
+
+        def record(after: tuple[Any, ...], before: tuple[Any, ...]) -> None:
+            with guard:
+                if state.tensors is not tensors or not before or not after:
+                    return
+                wide, narrow = before[0], after[0]
+                if wide is None or narrow is None or narrow.dtype not in HALF or wide.dtype in HALF:
+                    return
+                columns = {"cast_to": dtype_name(narrow.dtype)}
+                tensors.add(wide, (path, "grad_output", "cast"), scaled=scaled, columns=columns)
+
+        return record

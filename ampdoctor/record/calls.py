@@ -1,0 +1,212 @@
+"""The calls that matter to mixed precision, in order, with the line of the user's code that made them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ampdoctor.record.backward import BackwardReader
+from ampdoctor.record.callsite import call_site
+from ampdoctor.record.log import Outcome
+from ampdoctor.record.modules import in_backward
+from ampdoctor.record.optimizer import describe
+from ampdoctor.record.patching import Patches
+from ampdoctor.record.tensors import autocast_dtype, tensors_in
+from ampdoctor.trace.schema import CallRow
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+    from ampdoctor.record.log import Scalar
+    from ampdoctor.record.scaler import ScalerEvents
+    from ampdoctor.record.state import State
+
+
+class CallWatch:
+    """Wraps what has to be wrapped, and takes it off again."""
+
+    def __init__(self, state: State, scalers: ScalerEvents) -> None:
+        self._state = state
+        self._scalers = scalers
+        self._backward = BackwardReader(state)
+        self._patches = Patches()
+        self._handles: list[RemovableHandle] = []
+        self._described: set[str] = set()
+
+    def install(self) -> None:
+        """Put every wrapper and hook in place."""
+        safe, around = self._state.guarded, self._patches.around
+        scaler, optimizer = torch.amp.GradScaler, torch.optim.Optimizer
+        around(torch.autograd, "backward", safe(self._before_backward), safe(self._after_backward))
+        around(scaler, "scale", safe(self._before_scale), safe(self._after_scale))
+        around(scaler, "unscale_", safe(self._before_unscale), safe(self._after_unscale))
+        around(scaler, "step", safe(self._before_scaler_step), safe(self._after_scaler_step))
+        around(scaler, "update", safe(self._before_update), safe(self._after_update))
+        around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._finish))
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            around(
+                torch.nn.utils, name, safe(self._before_clip(name)), safe(self._after_clip), everywhere=True
+            )
+        self._handles = [
+            register_optimizer_step_pre_hook(safe(self._before_optimizer_step)),
+            register_optimizer_step_post_hook(safe(self._after_optimizer_step)),
+        ]
+
+    def remove(self) -> None:
+        """Take everything off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._patches.undo()
+        self._backward.release()
+
+    def _call(self, call: str, target: str | None = None, **columns: Any) -> dict[str, Any]:
+        log, site = self._state.log, call_site()
+        return {
+            "step": log.step, "micro_batch": log.micro_batch, "seq": log.next_seq(), "call": call, "target": target,
+            "file": site.file, "line": site.line, "function": site.function,
+            "autocast": autocast_dtype("cuda") or autocast_dtype("cpu"), **columns,
+        }  # fmt: skip
+
+    def _finish(self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None) -> None:
+        """Queue the row of a call that has returned or raised."""
+        if call is None:
+            return
+        call["error"] = f"{type(error).__name__}: {error}" if error is not None else None
+        norm: Scalar = call.pop("norm", None)
+        reached: set[int] | None = call.pop("reached", None)
+
+        def build(values: Any) -> CallRow:
+            names = None if reached is None else self._state.optimizers.owners(reached)
+            return CallRow(**call, norm=values.number(norm), optimizers=names)
+
+        self._state.log.row("calls", build)
+
+    def _before_backward(self, tensors: Any, *_: Any, **__: Any) -> dict[str, Any] | None:
+        if in_backward() or torch.compiler.is_compiling():
+            return None
+        self._state.step_continues()
+        read = self._backward.read(list(tensors_in(tensors)))
+        return self._call("backward", **read)
+
+    def _after_backward(self, call: dict[str, Any] | None, _: Any, error: BaseException | None) -> None:
+        if call is None:
+            return
+        self._finish(call, None, error)
+        self._state.log.micro_batch += 1
+        self._state.backward_ended(self._backward.take_leaves())
+
+    def _before_scale(self, scaler: Any, *_: Any, **__: Any) -> Any:
+        return self._call("scale", self._scalers.name(scaler)), scaler
+
+    def _after_scale(self, token: Any, result: Any, error: BaseException | None) -> None:
+        if token is not None:
+            self._finish(token[0], None, error)
+            if error is None:
+                self._scalers.scaled(token[1], result)
+
+    def _before_unscale(self, scaler: Any, optimizer: Any) -> Any:
+        if self._scalers.stepping or not scaler.is_enabled():
+            return None
+        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
+        return self._call("unscale", self._state.optimizers.name(optimizer)), scaler, optimizer
+
+    def _after_unscale(self, token: Any, _: Any, error: BaseException | None) -> None:
+        if token is not None:
+            self._finish(token[0], None, error)
+            if error is None:
+                self._scalers.unscaled(token[1], token[2])
+
+    def _before_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Any:
+        self._scalers.name(scaler)
+        if not scaler.is_enabled():
+            return None
+        self._state.step_started(self._state.optimizers.name(optimizer))
+        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
+        call = self._call("scaler_step", self._state.optimizers.name(optimizer))
+        self._scalers.step_begins(scaler)
+        return call, scaler, optimizer
+
+    def _after_scaler_step(self, token: Any, _: Any, error: BaseException | None) -> None:
+        if token is None:
+            return
+        call, scaler, optimizer = token
+        self._finish(call, None, error)
+        self._scalers.step_ended(scaler, optimizer, failed=error is not None)
+        if error is None:
+            self._state.step_ended(self._state.optimizers.name(optimizer), True)
+
+    def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
+        return (self._call("update", self._scalers.name(scaler)), scaler) if scaler.is_enabled() else None
+
+    def _after_update(self, token: Any, _: Any, error: BaseException | None) -> None:
+        if token is not None:
+            self._finish(token[0], None, error)
+            if error is None:
+                self._scalers.updated(token[1])
+                self._state.update_ended()
+
+    def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return self._call("zero_grad", self._state.optimizers.name(optimizer))
+
+    def _before_clip(self, function: str) -> Any:
+        kind = "clip_norm" if function == "clip_grad_norm_" else "clip_value"
+
+        def before(parameters: Any, limit: Any = None, *_: Any, **named: Any) -> dict[str, Any]:
+            limit = limit if limit is not None else named.get("max_norm", named.get("clip_value"))
+            owner = self._owner_of(parameters)
+            if owner is not None:
+                self._state.weights.gradients(owner, scaled=self._scalers.any_scaled(owner))
+            name = self._state.optimizers.name(owner) if owner is not None else None
+            return self._call(kind, name, limit=self._state.log.scalar(limit))
+
+        return before
+
+    def _after_clip(self, call: dict[str, Any] | None, norm: Any, error: BaseException | None) -> None:
+        if call is None:
+            return
+        if isinstance(norm, torch.Tensor):
+            call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
+        self._finish(call, None, error)
+
+    def _owner_of(self, parameters: Any) -> torch.optim.Optimizer | None:
+        """Return the optimizer that trains the first of `parameters`; a generator is the user's to consume."""
+        first = next(tensors_in(parameters), None) if not hasattr(parameters, "__next__") else None
+        candidates = list(self._state.optimizers.live())
+        if first is None:
+            return candidates[0] if len(candidates) == 1 else None
+        owner = self._state.optimizers.owner(first)
+        return next((o for o in candidates if self._state.optimizers.name(o) == owner), None)
+
+    def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        state = self._state
+        name = state.optimizers.name(optimizer)
+        if name not in self._described:
+            self._described.add(name)
+            describe(state.log, name, optimizer)
+        if state.log.lr is None:
+            state.log.lr = state.log.scalar(optimizer.param_groups[0].get("lr"))
+        if self._scalers.stepping:
+            self._scalers.optimizer_stepped()
+        else:
+            state.step_started(name)
+            self._finish(self._call("optimizer_step", name))
+        if not _has_closure(args, kwargs):
+            state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
+        state.weights.before_step(optimizer)
+
+    def _after_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        state = self._state
+        if _has_closure(args, kwargs):
+            # A closure runs forward and backward inside step: before it, gradients are stale or missing.
+            state.weights.gradients(optimizer, scaled=False)
+        state.weights.after_step(optimizer)
+        if not self._scalers.stepping:
+            state.log.outcomes.append(Outcome(False, 0.0))
+            state.step_ended(state.optimizers.name(optimizer), False)
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return len(args) > 1 or kwargs.get("closure") is not None

@@ -1,0 +1,85 @@
+"""What run.json says of the machine, the versions and the settings that bear on precision."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from ampdoctor._version import __version__
+from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.trace.info import RunInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def describe_run(recording: dict[str, Any]) -> RunInfo:
+    """Return what can be said of the run before its first step."""
+    return RunInfo(
+        started=time.time(),
+        command=tuple(sys.orig_argv),
+        cwd=str(Path.cwd()),
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        git_commit=_git_commit(Path.cwd()),
+        world_size=int(os.environ.get("WORLD_SIZE", "1") or 1),
+        device=_device(),
+        versions={
+            "ampdoctor": __version__,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "pyarrow": pa.__version__,
+            "cuda": torch.version.cuda or "",
+        },
+        precision=_precision_settings(),
+        recording=recording,
+    )
+
+
+def _device() -> str:
+    """A CUDA context is never made for the sake of a name."""
+    if cuda_in_use():
+        return f"cuda: {torch.cuda.get_device_name()}"
+    return f"cpu: {platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def _precision_settings() -> dict[str, Any]:
+    matmul = torch.backends.cuda.matmul
+    settings: dict[str, Callable[[], Any]] = {
+        "float32_matmul_precision": torch.get_float32_matmul_precision,
+        "allow_tf32_matmul": lambda: matmul.allow_tf32,
+        "allow_tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
+        "allow_fp16_reduced_precision_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
+        "allow_bf16_reduced_precision_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
+    }
+    found = {}
+    for name, read in settings.items():
+        try:
+            found[name] = read()
+        except RuntimeError:  # torch refuses the old names where the new fp32_precision ones were used
+            found[name] = None
+    return found
+
+
+def _git_commit(start: Path) -> str | None:
+    """Read the commit from the files: starting a process from inside the training would be a risk."""
+    for folder in (start, *start.parents):
+        head = folder / ".git" / "HEAD"
+        try:
+            text = head.read_text(encoding="ascii").strip()
+            if not text.startswith("ref: "):
+                return text
+            return (head.parent / text[5:]).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            continue
+    return None

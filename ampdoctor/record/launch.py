@@ -1,0 +1,95 @@
+"""Start a training script under the recorder without changing it: the parent's side, which never imports torch.
+
+The script runs in a process of its own, as plain `python` would run it, so that `__main__`, tracebacks, exit codes and
+signals are the real ones. Recording is switched on inside it by a `sitecustomize` on its path (see `bootstrap`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.trace.info import read_info, update_info
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RECORDING_VARIABLE = "AMPDOCTOR_RECORDING"
+"""Environment variable that carries the settings to the training process."""
+
+BOOTSTRAP = Path(__file__).parent / "bootstrap"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Settings of a recording.
+
+    Attributes:
+        out: run folder, prepared by `trace.writer.prepare_folder`.
+        every: examine each `every`-th step; None for the default schedule.
+        budget: largest share of wall time for examinations under the default schedule.
+        strict: raise errors of the recorder into the training, for tests.
+    """
+
+    out: Path
+    every: int | None = None
+    budget: float = 0.03
+    strict: bool = False
+
+    def to_environment(self) -> str:
+        """Return the settings as one string."""
+        return json.dumps({**asdict(self), "out": str(self.out.resolve())})
+
+    @classmethod
+    def from_environment(cls) -> Recording | None:
+        """Return the settings handed to this process, None where it was not launched for recording."""
+        text = os.environ.get(RECORDING_VARIABLE)
+        if not text:
+            return None
+        values = json.loads(text)
+        return cls(**{**values, "out": Path(values["out"])})
+
+
+def start(command: Sequence[str], recording: Recording) -> subprocess.Popen[bytes]:
+    """Start `command`, a Python command line, with recording on; standard streams are inherited.
+
+    Raises:
+        AmpDoctorError: the command can't be started.
+    """
+    environment = dict(os.environ)
+    path = [str(BOOTSTRAP), *filter(None, [environment.get("PYTHONPATH")])]
+    environment["PYTHONPATH"] = os.pathsep.join(path)
+    environment[RECORDING_VARIABLE] = recording.to_environment()
+    try:
+        return subprocess.Popen(list(command), env=environment)
+    except OSError as error:
+        raise AmpDoctorError(f"cannot start {command[0]}: {error.strerror or error}") from None
+
+
+def python_command(arguments: Sequence[str]) -> list[str]:
+    """Return the command line that runs `arguments` with this interpreter."""
+    return [sys.executable, *arguments]
+
+
+def finish(folder: Path, returncode: int) -> None:
+    """Stamp how the training process ended into run.json, once it is gone.
+
+    A process that was killed could not do so itself; one that ended by itself is given its exit code.
+    """
+    try:
+        info = read_info(folder)
+    except AmpDoctorError:
+        return
+    status = info.status
+    if returncode != 0 and status != "degraded":
+        status = "crashed"
+    elif status == "running":
+        # It ended by os._exit, which skips our last flush.
+        status = "complete"
+    update_info(folder, exit_code=returncode, status=status)

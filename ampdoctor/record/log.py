@@ -1,0 +1,129 @@
+"""What the step at hand has said so far, with numbers that are still on the device.
+
+Rows are queued as functions of the fetched values, because a row is complete only when its transfer is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ampdoctor.record.stats import Statistics, decode
+from ampdoctor.record.transfer import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Deferred(NamedTuple):
+    """A number or vector that will be there, at this place, once the step's transfer has arrived."""
+
+    place: int
+
+
+Scalar = float | Deferred | None
+
+
+class Outcome(NamedTuple):
+    """How one optimizer step ended: `skipped` is nonzero where the scaler saw a nonfinite gradient."""
+
+    by_scaler: bool
+    skipped: Scalar
+
+
+class Values:
+    """The fetched numbers of a step."""
+
+    def __init__(self, vectors: Sequence[NDArray[np.float64]]) -> None:
+        self._vectors = vectors
+        self._decoded: dict[int, Statistics] = {}
+
+    def number(self, scalar: Scalar) -> float | None:
+        """Return the number behind `scalar`."""
+        if isinstance(scalar, Deferred):
+            return float(self._vectors[scalar.place][0])
+        return scalar
+
+    def statistics(self, key: Deferred) -> Statistics:
+        """Return the statistics of a tensor."""
+        if key.place not in self._decoded:
+            self._decoded[key.place] = decode(self._vectors[key.place])
+        return self._decoded[key.place]
+
+
+@dataclass
+class StepLog:
+    """Everything recorded of one step.
+
+    Attributes:
+        step: index of the step.
+        reason: why it is examined; None where it is not.
+        micro_batch: backward passes so far.
+        scale: loss scale in force, once a scaler was used.
+        losses: values that backward started from, with whether the scaler scaled them.
+        outcomes: per optimizer step, whether a scaler was asked and whether it saw a nonfinite gradient.
+        grad_norm: what the user's clipping returned.
+        lr: learning rate of the first parameter group.
+    """
+
+    step: int
+    reason: str | None
+    micro_batch: int = 0
+    scale: Scalar = None
+    losses: list[tuple[Scalar, bool]] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    grad_norm: Scalar = None
+    lr: Scalar = None
+    _seq: int = 0
+    _vectors: list[torch.Tensor] = field(default_factory=list)
+    _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
+
+    @property
+    def examined(self) -> bool:
+        """Whether tensors are recorded on this step."""
+        return self.reason is not None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether anything was queued."""
+        return bool(self._rows)
+
+    def next_seq(self) -> int:
+        """Return the next place in the order of the step."""
+        self._seq += 1
+        return self._seq - 1
+
+    def keep(self, vector: torch.Tensor) -> Deferred:
+        """Queue a float64 vector for the transfer."""
+        self._vectors.append(vector)
+        return Deferred(len(self._vectors) - 1)
+
+    def scalar(self, value: torch.Tensor | float | None) -> Scalar:
+        """Take a number now where it is on the host, else queue a copy: the tensor may change before the transfer."""
+        if not isinstance(value, torch.Tensor):
+            return None if value is None else float(value)
+        if value.numel() != 1 or value.is_complex() or value.device.type == "meta":
+            return None
+        value = value.detach()
+        if value.device.type == "cpu":
+            return float(value.item())
+        return self.keep(value.to(torch.float64, copy=True).reshape(1))
+
+    def row(self, table: str, build: Callable[[Values], Any]) -> None:
+        """Queue a row of `table`; `build` returns it, or None to leave it out."""
+        self._rows.append((table, build))
+
+    def depart(self) -> Transfer:
+        """Start the transfer of everything queued."""
+        return Transfer(self._vectors)
+
+    def rows(self, transfer: Transfer) -> list[tuple[str, Any]]:
+        """Return the finished rows as (table, row)."""
+        values = Values(transfer.values())
+        built = [(table, build(values)) for table, build in self._rows]
+        return [(table, row) for table, row in built if row is not None]

@@ -1,0 +1,205 @@
+"""Module hooks of an examined step: activations forward, gradients of outputs backward.
+
+The hooks are global ones, so that nothing needs to know the model; they are put in place at a step boundary and taken
+off at the next. Only forward hooks are used: `output.register_hook` from inside one leaves every bit of the gradients
+as it is, where full backward hooks do not (and break in-place modules).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from ampdoctor.record.autograd_graph import SITE, note
+from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
+from ampdoctor.trace.schema import ModuleRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.utils.hooks import RemovableHandle
+
+    from ampdoctor.record.guard import Guard
+    from ampdoctor.record.log import Deferred
+    from ampdoctor.record.optimizer import OptimizerNames
+    from ampdoctor.record.sites import Sites
+
+_MAX_CALLS = 8
+"""Calls of one module recorded in a step: a recurrent cell called a thousand times repeats itself."""
+
+
+class ModuleHooks:
+    """Puts the hooks in place for one step after another."""
+
+    def __init__(self, sites: Sites, optimizers: OptimizerNames, guard: Guard) -> None:
+        self._sites = sites
+        self._optimizers = optimizers
+        self._guard = guard
+        self._handles: list[RemovableHandle] = []
+        self._described: set[str] = set()
+        self._tensors: TensorLog | None = None
+        self._calls: dict[tuple[str, bool], int] = {}
+        self._recorded_before_backward: set[str] = set()
+
+    def arm(self, tensors: TensorLog) -> None:
+        """Record the modules called from now on."""
+        self.disarm()
+        self._tensors = tensors
+        self._calls.clear()
+        self._recorded_before_backward.clear()
+        self._handles = [
+            register_module_forward_pre_hook(self._before),
+            register_module_forward_hook(self._after, with_kwargs=True),
+        ]
+
+    def disarm(self) -> None:
+        """Take every hook off."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._tensors = None
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling() or _traced():
+            return
+        with self._guard:
+            if self._tensors is not None and _counts(module):
+                self._record_inputs(self._tensors, module, args)
+
+    def _after(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
+        if torch.compiler.is_compiling() or _traced():
+            return
+        with self._guard:
+            if self._tensors is not None and _counts(module):
+                self._record_outputs(self._tensors, module, (args, kwargs), output)
+
+    def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:
+        """Record inputs that no module made, before an in-place module can change them."""
+        path = self._sites.path(module)
+        if not self._wanted(path):
+            return
+        self._describe(tensors, module, path)
+        for index, tensor in enumerate(tensors_in(inputs)):
+            if tensors.known(tensor) is None and not isinstance(tensor, nn.Parameter):
+                tensors.add(tensor, (path, "activation", _slot("in", index)), columns=self._context(tensor, path))
+
+    def _record_outputs(
+        self, tensors: TensorLog, module: nn.Module, inputs: Any, output: Any
+    ) -> None:
+        path = self._sites.path(module)
+        if not self._wanted(path):
+            return
+        # A global pre-hook is not shown keyword arguments, so those are met here.
+        self._record_inputs(tensors, module, inputs)
+        sources = self._own_parameters(tensors, module) + [
+            key for t in tensors_in(inputs) if (key := tensors.known(t)) is not None
+        ]
+        for index, tensor in enumerate(tensors_in(output)):
+            if tensors.known(tensor) is not None:
+                continue
+            columns = self._context(tensor, path)
+            site = (path, "activation", _slot("out", index))
+            if tensors.add(tensor, site, depends_on=sources, columns=columns) is not None:
+                self._follow_gradient(tensors, tensor, (path, "grad_output", site[2]), columns)
+        self._count(path)
+
+    def _follow_gradient(
+        self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], columns: dict[str, Any]
+    ) -> None:
+        if not tensor.requires_grad or tensor.grad_fn is None:
+            return
+        note(tensor.grad_fn, SITE, site[0])
+        # The hook of a released step must find nothing to do: its graph may live longer than the step.
+        tensor.register_hook(self._gradient_hook(tensors, site, columns))  # type: ignore[no-untyped-call]
+
+    def _gradient_hook(
+        self, tensors: TensorLog, site: tuple[str, str, str], columns: dict[str, Any]
+    ) -> Callable[[torch.Tensor], None]:
+        def record(gradient: torch.Tensor) -> None:
+            with self._guard:
+                if self._tensors is tensors:
+                    tensors.add(gradient, site, scaled=True, columns=columns)
+
+        return record
+
+    def _wanted(self, path: str) -> bool:
+        """Whether the call at hand is one to record.
+
+        Calls without gradients (evaluation, a frozen teacher, the first pass of reentrant checkpointing) count once
+        per step; the recomputation of checkpointing repeats what was recorded.
+        """
+        grad = torch.is_grad_enabled()
+        if grad and in_backward() and path in self._recorded_before_backward:
+            return False
+        return self._calls.get((path, grad), 0) < (_MAX_CALLS if grad else 1)
+
+    def _count(self, path: str) -> None:
+        grad = torch.is_grad_enabled()
+        self._calls[path, grad] = self._calls.get((path, grad), 0) + 1
+        if grad and not in_backward():
+            self._recorded_before_backward.add(path)
+
+    def _context(self, tensor: torch.Tensor, path: str) -> dict[str, Any]:
+        grad = torch.is_grad_enabled()
+        return {
+            "call": self._calls.get((path, grad), 0),
+            "autocast": autocast_dtype(tensor.device.type),
+            "grad_enabled": grad,
+        }
+
+    def _own_parameters(self, tensors: TensorLog, module: nn.Module) -> list[Deferred]:
+        keys = []
+        for parameter in module._parameters.values():
+            if parameter is None:
+                continue
+            key = tensors.known(parameter)
+            if key is None:
+                path, name = self._sites.parameter(parameter)
+                key = tensors.add(parameter, (path, "weight", name))
+            if key is not None:
+                keys.append(key)
+        return keys
+
+    def _describe(self, tensors: TensorLog, module: nn.Module, path: str) -> None:
+        if path in self._described:
+            return
+        self._described.add(path)
+        own = [p for p in module._parameters.values() if p is not None]
+        row = ModuleRow(
+            step=tensors.log.step,
+            module=path,
+            type=type(module).__name__,
+            leaf=not module._modules,
+            parameters=sum(p.numel() for p in own),
+            trainable=sum(p.numel() for p in own if p.requires_grad),
+            dtypes=sorted({dtype_name(p.dtype) for p in own}),
+            optimizer=next((o for p in own if (o := self._optimizers.owner(p))), None),
+            training=module.training,
+        )
+        tensors.log.row("modules", lambda _: row)
+
+
+def in_backward() -> bool:
+    """Whether this thread is inside a backward pass."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _traced() -> bool:
+    """Whether a trace or a CUDA graph is being captured: whatever runs now would be replayed for ever."""
+    if torch._C._get_tracing_state() is not None:
+        return True
+    return cuda_in_use() and torch.cuda.is_current_stream_capturing()
+
+
+def _counts(module: nn.Module) -> bool:
+    return not isinstance(module, torch.jit.ScriptModule)
+
+
+def _slot(base: str, index: int) -> str:
+    return base if index == 0 else f"{base}.{index}"

@@ -1,0 +1,186 @@
+"""Optimizers: their names and groups, and on examined steps the gradients, updates and state of what they train."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.headroom import fits
+from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts
+from ampdoctor.record.sites import live_instances
+from ampdoctor.record.tensors import TensorLog, dtype_name
+from ampdoctor.trace.schema import OptimizerRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampdoctor.record.log import StepLog
+    from ampdoctor.record.sites import Sites
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class OptimizerNames:
+    """Gives each optimizer a name by order of appearance, and knows whose a parameter is."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[weakref.ref[torch.optim.Optimizer], str]] = {}
+        self._owners: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return sum(ref() is not None for ref, _ in self._names.values())
+
+    def find(self) -> None:
+        """Name every live optimizer."""
+        for optimizer in live_instances(torch.optim.Optimizer):
+            if optimizer.param_groups:
+                self.name(optimizer)
+
+    def name(self, optimizer: torch.optim.Optimizer) -> str:
+        """Return the optimizer's name."""
+        known = self._names.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            known = (weakref.ref(optimizer), f"optimizer{len(self._names)}")
+            self._names[id(optimizer)] = known
+            self.refresh(optimizer)
+        return known[1]
+
+    def refresh(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take in parameter groups that were added since."""
+        name = self._names[id(optimizer)][1]
+        self._owners.update((id(p), name) for p in parameters_of(optimizer))
+
+    def owner(self, parameter: torch.Tensor) -> str | None:
+        """Return the name of the optimizer that trains `parameter`."""
+        return self._owners.get(id(parameter))
+
+    def owners(self, ids: set[int]) -> list[str]:
+        """Return the names of the optimizers that train any of the parameters with these ids."""
+        return sorted({self._owners[i] for i in ids & self._owners.keys()})
+
+    def live(self) -> Iterator[torch.optim.Optimizer]:
+        """Yield the live optimizers."""
+        for ref, _ in self._names.values():
+            if (optimizer := ref()) is not None:
+                yield optimizer
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Yield the parameters of all groups."""
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+class WeightExaminer:
+    """Measures what an optimizer step reads and writes, once per optimizer and examined step."""
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._tensors: TensorLog | None = None
+        self._graded: set[int] = set()
+        self._before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+
+    def arm(self, tensors: TensorLog | None) -> None:
+        """Measure for `tensors` from now on; None for a step that is not examined."""
+        self._tensors = tensors
+        self._graded.clear()
+        self._before.clear()
+
+    def gradients(self, optimizer: torch.optim.Optimizer, *, scaled: bool) -> None:
+        """Record the weight gradients as accumulated; a second call in the same step does nothing."""
+        if self._tensors is None or id(optimizer) in self._graded:
+            return
+        self._graded.add(id(optimizer))
+        self.gradients_of(list(parameters_of(optimizer)), scaled=scaled)
+
+    def gradients_of(self, parameters: list[torch.Tensor], *, scaled: bool) -> None:
+        """Record the weight gradients of `parameters`."""
+        if self._tensors is None:
+            return
+        self._sites.look_up(parameters)
+        for parameter in parameters:
+            if parameter.grad is not None:
+                path, name = self._sites.parameter(parameter)
+                self._tensors.add(parameter.grad, (path, "weight_grad", name), scaled=scaled)
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Record the weights and keep a copy of them for `after_step`, where memory allows."""
+        if self._tensors is None:
+            return
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+        for parameter in parameters:
+            if self._tensors.known(parameter) is None:
+                path, name = self._sites.parameter(parameter)
+                self._tensors.add(parameter, (path, "weight", name))
+        if fits(parameters):
+            self._before[id(optimizer)] = [(p, p.detach().clone()) for p in parameters]
+
+    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Record updates and optimizer state."""
+        tensors = self._tensors
+        if tensors is None:
+            return
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        for parameter, before in self._before.pop(id(optimizer), []):
+            path, name = self._sites.parameter(parameter)
+            state = optimizer.state.get(parameter, {})
+            self._update(tensors, parameter, before, (path, name), groups[id(parameter)], state)
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor) and value.numel() > 1:
+                    tensors.add(value, (path, "optimizer_state", f"{name}.{key}"))
+
+    def _update(
+        self,
+        tensors: TensorLog,
+        parameter: torch.Tensor,
+        before: torch.Tensor,
+        site: tuple[str, str],
+        group: dict[str, Any],
+        state: dict[str, Any],
+    ) -> None:
+        with torch.no_grad():
+            update = parameter.detach().float() - before.float()
+            extra = None
+            if parameter.dtype in HALF and parameter.grad is not None:
+                counts = lost_update_counts(before, parameter.detach(), parameter.grad, group, state)
+                extra = (counts, LOST_UPDATE_COLUMNS)
+        columns = {"dtype": dtype_name(parameter.dtype)}
+        tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)
+
+
+def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:
+    """Queue the rows of the `optimizers` table."""
+    for index, group in enumerate(optimizer.param_groups):
+        row = OptimizerRow(
+            step=log.step,
+            optimizer=name,
+            type=type(optimizer).__name__,
+            group=index,
+            lr=_number(group.get("lr")),
+            weight_decay=_number(group.get("weight_decay")),
+            eps=_number(group.get("eps")),
+            momentum=_number(group.get("momentum")),
+            betas=_numbers(group.get("betas")),
+            fused=group.get("fused"),
+            foreach=group.get("foreach"),
+            parameters=len(group["params"]),
+            numel=sum(p.numel() for p in group["params"]),
+            dtypes=sorted({dtype_name(p.dtype) for p in group["params"]}),
+        )
+        log.row("optimizers", lambda _, row=row: row)  # type: ignore[misc]
+
+
+def _number(value: Any) -> float | None:
+    """A tensor on an accelerator stays unread: reading it would wait for the device."""
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _numbers(values: Any) -> list[float] | None:
+    if not isinstance(values, (tuple, list)):
+        return None
+    numbers = [_number(v) for v in values]
+    return [n for n in numbers if n is not None] if None not in numbers else None

@@ -1,0 +1,266 @@
+"""The recorder's life: start, one step after another, stop. It owns every handle and fails open.
+
+What is judged is judged elsewhere; here facts are put in order. Training must come out the same to the bit, and an
+error of ours ends the recording and nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from ampdoctor.record.alarms import Alarms
+from ampdoctor.record.boundaries import StepBoundaries
+from ampdoctor.record.calls import CallWatch
+from ampdoctor.record.guard import Guard
+from ampdoctor.record.log import StepLog
+from ampdoctor.record.modules import ModuleHooks
+from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
+from ampdoctor.record.run_folder import RunFolder
+from ampdoctor.record.scaler import ScalerEvents
+from ampdoctor.record.schedule import Schedule
+from ampdoctor.record.sites import Sites
+from ampdoctor.record.state import State
+from ampdoctor.record.step_row import step_row
+from ampdoctor.record.tensors import TensorLog
+from ampdoctor.trace.schema import StepRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from ampdoctor.record.transfer import Transfer
+
+_log = logging.getLogger("ampdoctor")
+
+STRICT_VARIABLE = "AMPDOCTOR_STRICT"
+"""Environment variable that makes errors of ours raise, for tests."""
+
+
+class Recorder:
+    """Records a training into a run folder.
+
+    Use it as a context manager or by `start` and `stop`. Step boundaries are found by themselves, from the
+    optimizers' steps; a loop that has none calls `step`.
+
+    Args:
+        folder: an empty run folder (`trace.writer.prepare_folder`).
+        model: the model, or several by name; None to find them.
+        optimizer: an optimizer to know from the start; others are found.
+        scaler: a GradScaler to know from the start; others are found.
+        every: examine each `every`-th step; None for the default schedule.
+        budget: largest share of wall time that examinations may take under the default schedule.
+        strict: raise errors of ours instead of detaching; None for what AMPDOCTOR_STRICT says.
+        on_open: called with the folder once recording has begun.
+        on_close: called with the folder once it is complete.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        model: nn.Module | Mapping[str, nn.Module] | None = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        scaler: Any = None,
+        every: int | None = None,
+        budget: float = 0.03,
+        strict: bool | None = None,
+        on_open: Callable[[Path], None] | None = None,
+        on_close: Callable[[Path], None] | None = None,
+    ) -> None:
+        if strict is None:
+            strict = os.environ.get(STRICT_VARIABLE, "") not in ("", "0")
+        self.folder = folder
+        self._on_open, self._on_close = on_open, on_close
+        self._given = optimizer, scaler
+        self._run = RunFolder(folder, {"every": every, "budget": budget})
+        self._schedule, self._alarms, self._boundaries = Schedule(every, budget), Alarms(), StepBoundaries()
+        self._guard = Guard(self._fail, strict=strict)
+        roots = {"": model} if isinstance(model, nn.Module) else model
+        sites = Sites(roots)
+        self._state = State(
+            self._guard, sites, OptimizerNames(), WeightExaminer(sites),
+            self._step_started, self._step_ended, self._end_awaited, self._end_awaited, self._backward_ended,
+        )  # fmt: skip
+        self._scalers = ScalerEvents(self._state)
+        self._calls = CallWatch(self._state, self._scalers)
+        self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
+        self._under_way: deque[tuple[StepLog, Transfer]] = deque()
+        self._manual_steps = self._awaits_update = False
+        self._clock = time.perf_counter()
+
+    def start(self) -> Recorder:
+        """Begin to record: everything is in place when this returns."""
+        if self._state.active:
+            return self
+        self._state.active = True
+        with self._guard:
+            self._clock = time.perf_counter()
+            self._begin(0)
+            optimizer, scaler = self._given
+            if optimizer is not None:
+                self._state.optimizers.name(optimizer)
+            if scaler is not None:
+                self._scalers.name(scaler)
+            self._calls.install()
+            atexit.register(self._at_exit)
+            _forget_in_children(self)
+        return self
+
+    def stop(self, *, exception: str | None = None) -> None:
+        """Write what is left, take every hook off and complete the run folder."""
+        if not self._state.active:
+            return
+        with self._guard:
+            self._drain(wait=True)
+            # A step under way has calls and perhaps an exception to tell, but no end of its own.
+            left = self._state.log
+            if left.has_rows:
+                self._run.open()
+                self._run.write(left.rows(left.depart()), now=True)
+        if self._state.active:
+            self._detach()
+            with self._guard:
+                status = "complete" if exception is None else "crashed"
+                self._run.close(status=status, exception=exception)
+        self._tell(self._on_close)
+
+    def step(self) -> None:
+        """End the step at hand, for loops whose steps can't be found by themselves."""
+        if self._state.active:
+            self._manual_steps = True
+            with self._guard:
+                self._end_step()
+
+    def __enter__(self) -> Recorder:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop(exception=None if error is None else f"{type(error).__name__}: {error}")
+
+    def _begin(self, step: int) -> None:
+        reason = self._schedule.reason(step)
+        self._state.log = StepLog(step, reason)
+        self._state.tensors = TensorLog(self._state.log) if reason else None
+        self._state.weights.arm(self._state.tensors)
+        if self._state.tensors is not None:
+            self._modules.arm(self._state.tensors)
+        else:
+            self._modules.disarm()
+
+    def _end_step(self) -> None:
+        """Send the step's numbers on their way and begin the next one."""
+        if self._run.claimed is None and self._run.open():
+            self._tell(self._on_open)
+        if not self._run.claimed:
+            self._detach()
+            return
+        self._awaits_update = False
+        now = time.perf_counter()
+        wall, self._clock = now - self._clock, now
+        log, spent = self._state.log, self._guard.take_seconds()
+        log.row("steps", step_row(log, wall, spent))
+        self._schedule.account(wall, spent if log.examined else 0.0)
+        self._under_way.append((log, log.depart()))
+        self._drain()
+        self._begin(log.step + 1)
+
+    def _drain(self, *, wait: bool = False) -> None:
+        """Write the steps whose numbers have arrived."""
+        while self._under_way and (wait or self._under_way[0][1].ready()):
+            log, transfer = self._under_way.popleft()
+            rows = log.rows(transfer)
+            self._run.write(rows, now=log.examined)
+            for _, row in rows:
+                if isinstance(row, StepRow):
+                    for kind in self._alarms.check(row):
+                        self._schedule.alarm(kind, self._state.log.step + 1)
+
+    def _step_started(self, name: str) -> None:
+        self._end_awaited()
+        if not self._manual_steps and self._boundaries.begins_anew(name):
+            self._end_step()
+
+    def _step_ended(self, name: str, by_scaler: bool) -> None:
+        """A scaler's `update` still belongs to the step that it concludes."""
+        alive = {self._state.optimizers.name(o) for o in self._state.optimizers.live()}
+        if self._manual_steps or not self._boundaries.ends(name, alive):
+            return
+        if by_scaler:
+            self._awaits_update = True
+        else:
+            self._end_step()
+
+    def _end_awaited(self) -> None:
+        """End a step that was only waiting for `update`, or for what comes after it."""
+        if self._awaits_update:
+            self._end_step()
+
+    def _backward_ended(self, leaves: list[torch.Tensor]) -> None:
+        """Without any optimizer, each backward pass is a step: a loop that updates the weights by hand."""
+        if self._manual_steps:
+            return
+        if not len(self._state.optimizers):
+            self._state.optimizers.find()
+        if not len(self._state.optimizers):
+            self._state.weights.gradients_of(leaves, scaled=self._state.log.scale is not None)
+            self._end_step()
+
+    def _fail(self, error: Exception) -> None:
+        if not self._state.active:
+            return
+        self._detach()
+        reason = f"{type(error).__name__}: {error}"
+        self._run.abandon(reason)
+        if not self._guard.strict:
+            _log.warning("ampdoctor stopped recording, the training goes on: %s", reason)
+
+    def _detach(self) -> None:
+        self._state.active = False
+        self._state.tensors = None
+        self._state.weights.arm(None)
+        self._modules.disarm()
+        self._calls.remove()
+        self._under_way.clear()
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self.stop()
+
+    def _disown(self) -> None:
+        """In a forked child, a data loader's worker for instance: record nothing, write nothing."""
+        self._run.disown()
+        if self._state.active:
+            self._detach()
+
+    def _tell(self, callback: Callable[[Path], None] | None) -> None:
+        if callback is not None:
+            with self._guard:
+                callback(self.folder)
+
+
+def _forget_in_children(recorder: Recorder) -> None:
+    """A fork copies the recorder; the hook can't be unregistered, so it must not keep the recorder alive."""
+    reference = weakref.ref(recorder)
+
+    def in_child() -> None:
+        copied = reference()
+        if copied is not None:
+            copied._disown()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=in_child)

@@ -1,0 +1,93 @@
+"""The recorder's end of the run folder: claimed by one process per rank, opened late, flushed every few seconds."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ampdoctor.record.environment import describe_run
+from ampdoctor.trace.info import FILE_NAME, RunInfo
+from ampdoctor.trace.writer import TraceWriter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLUSH_SECONDS = 2.0
+"""A killed run loses at most this much."""
+
+
+class RunFolder:
+    """Opens the folder when there is something to say.
+
+    A launcher such as torchrun runs under the recorder as well as the training that it starts: whoever trains first
+    claims the folder (per rank), and the others stay silent.
+    """
+
+    def __init__(self, path: Path, recording: dict[str, Any]) -> None:
+        self.path = path
+        self.rank = int(os.environ.get("RANK", "0") or 0)
+        self._recording = recording
+        self._writer: TraceWriter | None = None
+        self._info: RunInfo | None = None
+        self._flushed = time.monotonic()
+        self._orphan: TraceWriter | None = None
+        self.claimed: bool | None = None
+
+    def open(self) -> bool:
+        """Claim the folder; returns False where another process has it."""
+        if self.claimed is None:
+            self.claimed = self._claim()
+            if self.claimed:
+                self._writer = TraceWriter(self.path, self.rank)
+                self._info = describe_run(self._recording)
+                self._write_info()
+        return self.claimed
+
+    def write(self, rows: list[tuple[str, Any]], *, now: bool) -> None:
+        """Queue rows, and flush them where it is time or `now`."""
+        if self._writer is None:
+            return
+        for table, row in rows:
+            self._writer.append(table, [row])
+        if now or time.monotonic() - self._flushed >= FLUSH_SECONDS:
+            self._writer.flush()
+            self._flushed = time.monotonic()
+
+    def close(self, **changes: Any) -> None:
+        """End the streams and stamp the final state into run.json."""
+        if self._writer is not None and self._info is not None:
+            self._writer.close()
+            self._info = replace(self._info, ended=time.time(), **changes)
+            self._write_info()
+            self._writer = None
+
+    def abandon(self, reason: str) -> None:
+        """Leave the folder as it is, marked degraded where that can still be written."""
+        if self._writer is None or self._info is None:
+            return
+        self._info = replace(self._info, status="degraded", degraded=reason)
+        try:
+            self._writer.abandon()
+            self._write_info()
+        except OSError:
+            return
+        finally:
+            self._writer = None
+
+    def disown(self) -> None:
+        """In a forked child: the files belong to the parent. Kept alive, so that nothing closes them here."""
+        self._orphan, self._writer = self._writer, None
+
+    def _claim(self) -> bool:
+        claim = self.path / (FILE_NAME if self.rank == 0 else f".claim-{self.rank}")
+        try:
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        return True
+
+    def _write_info(self) -> None:
+        if self.rank == 0 and self._writer is not None and self._info is not None:
+            self._writer.write_info(self._info)

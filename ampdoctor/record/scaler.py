@@ -1,0 +1,158 @@
+"""Events of GradScaler. One of the two files that touch torch's private attributes: the public ones wait for the device.
+
+The scale is copied once per `update()`, because the scaler changes it in place; nothing here reads a device value.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.autograd_graph import mark_scaled
+from ampdoctor.record.log import Outcome, Scalar
+from ampdoctor.record.tensors import tensors_in
+from ampdoctor.trace.schema import ScalerRow
+
+if TYPE_CHECKING:
+    from ampdoctor.record.log import Values
+    from ampdoctor.record.state import State
+
+Scaler = Any
+"""torch.amp.GradScaler or a subclass."""
+
+
+class ScalerEvents:
+    """Follows every scaler of the process.
+
+    Attributes:
+        stepping: an enabled scaler's `step` is under way: what the optimizer does now is the scaler's doing.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._scales: dict[str, torch.Tensor] = {}
+        self.stepping = False
+        self._stepped = False
+
+    def name(self, scaler: Scaler) -> str:
+        """Return the scaler's name; its first use is an event."""
+        known = self._names.get(id(scaler))
+        if known is None or known[0]() is not scaler:
+            known = (weakref.ref(scaler), f"scaler{len(self._names)}")
+            self._names[id(scaler)] = known
+            self._seen(scaler, known[1])
+        return known[1]
+
+    def scaled(self, scaler: Scaler, outputs: Any) -> None:
+        """`scale` returned `outputs`."""
+        name = self.name(scaler)
+        if scaler.is_enabled():
+            mark_scaled(tensors_in(outputs))
+            self._state.log.scale = self._scale(scaler, name)
+
+    def unscaled(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> None:
+        """The user called `unscale_`."""
+        name = self.name(scaler)
+        self._event(name, "unscale", optimizer=self._state.optimizers.name(optimizer))
+
+    def holds_scaled(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the optimizer's gradients are still multiplied by the scale."""
+        if not scaler.is_enabled():
+            return False
+        states = scaler._per_optimizer_states
+        return id(optimizer) not in states or states[id(optimizer)]["stage"].name == "READY"
+
+    def any_scaled(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether any scaler says that the optimizer's gradients are multiplied by its scale in this step."""
+        if self._state.log.scale is None:
+            return False
+        scalers = [ref() for ref, _ in self._names.values()]
+        return any(self.holds_scaled(s, optimizer) for s in scalers if s is not None)
+
+    def step_begins(self, scaler: Scaler) -> None:
+        """An enabled scaler's `step` begins."""
+        self.name(scaler)
+        self.stepping, self._stepped = True, False
+
+    def optimizer_stepped(self) -> None:
+        """The optimizer was called from within the scaler's `step`."""
+        self._stepped = True
+
+    def step_ended(self, scaler: Scaler, optimizer: torch.optim.Optimizer, *, failed: bool) -> None:
+        """The scaler's `step` has returned or raised."""
+        self.stepping = False
+        if failed:
+            return
+        skipped = self._found_inf(scaler, optimizer)
+        self._state.log.outcomes.append(Outcome(True, skipped))
+        log, seq = self._state.log, self._state.log.next_seq()
+        name, optimizer_name = self.name(scaler), self._state.optimizers.name(optimizer)
+        scale = log.scalar(self._scales.get(name))
+
+        def build(values: Values) -> ScalerRow:
+            found = bool(values.number(skipped))
+            return ScalerRow(
+                step=log.step, seq=seq, scaler=name, event="skip" if found else "step", optimizer=optimizer_name,
+                scale=values.number(scale), found_inf=found,
+            )  # fmt: skip
+
+        log.row("scaler", build)
+
+    def updated(self, scaler: Scaler) -> None:
+        """`update` returned."""
+        name, log = self.name(scaler), self._state.log
+        if not scaler.is_enabled():
+            return
+        before = log.scalar(self._scales.get(name))
+        self._scales.pop(name, None)
+        after = self._scale(scaler, name)
+        seq = log.next_seq()
+
+        def build(values: Values) -> ScalerRow:
+            old, new = values.number(before), values.number(after)
+            event = "hold"
+            if old is not None and new is not None and old != new:
+                event = "growth" if new > old else "backoff"
+            return ScalerRow(step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new)
+
+        log.row("scaler", build)
+
+    def _scale(self, scaler: Scaler, name: str) -> Scalar:
+        if name not in self._scales:
+            scale = scaler._get_scale_async()
+            if scale is None:
+                return None
+            self._scales[name] = scale.detach().clone()
+        return self._state.log.scalar(self._scales[name])
+
+    def _found_inf(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> Scalar:
+        """A scaler that decides on the host did so already; a fused optimizer decides on the device."""
+        if not self._stepped:
+            return 1.0
+        if not getattr(optimizer, "_step_supports_amp_scaling", False):
+            return 0.0
+        found = list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
+        device = found[0].device if found else None
+        return self._state.log.scalar(sum(f.to(device) for f in found)) if found else 0.0
+
+    def _seen(self, scaler: Scaler, name: str) -> None:
+        enabled = bool(scaler.is_enabled())
+        configured = {
+            "growth_factor": float(scaler.get_growth_factor()),
+            "backoff_factor": float(scaler.get_backoff_factor()),
+            "growth_interval": int(scaler.get_growth_interval()),
+        } if enabled else {}  # fmt: skip
+        scale = self._scale(scaler, name) if enabled else None
+        self._event(name, "seen", scale=scale, enabled=enabled, **configured)
+
+    def _event(self, name: str, event: str, scale: Scalar = None, **columns: Any) -> None:
+        log, seq = self._state.log, self._state.log.next_seq()
+        log.row(
+            "scaler",
+            lambda values: ScalerRow(
+                step=log.step, seq=seq, scaler=name, event=event, scale=values.number(scale), **columns
+            ),
+        )

@@ -1,0 +1,69 @@
+"""Which steps are examined: the first ones, every N-th, and bursts when a vital turns - within a budget of time."""
+
+from __future__ import annotations
+
+FIRST_STEPS = 3
+"""A fault of the set-up shows at once, and a short run must get its examination too."""
+
+DEFAULT_EVERY = 50
+"""Until here the default schedule doubles its distance (4, 8, 16, 32), so that a run of 30 steps gets several."""
+
+BURST_STEPS = 2
+FIRST_PAUSE = 25
+"""Steps without a further burst of the same kind after one; doubles with each, so that a lasting fault is cheap."""
+
+FREE_SECONDS = 5.0
+"""Examination time that nobody minds in a whole run; the budget only binds beyond it."""
+
+
+class Schedule:
+    """Decides step by step.
+
+    Args:
+        every: examine each `every`-th step whatever it costs; None for the default schedule within the budget.
+        budget: largest share of wall time that examinations may take.
+    """
+
+    def __init__(self, every: int | None = None, budget: float = 0.03) -> None:
+        self.every = every
+        self.budget = budget
+        self._spent = 0.0
+        self._wall = 0.0
+        self._burst: dict[int, str] = {}
+        self._quiet_until: dict[str, int] = {}
+        self._pause: dict[str, int] = {}
+
+    def reason(self, step: int) -> str | None:
+        """Return why `step` is to be examined, or None."""
+        if step < FIRST_STEPS:
+            return "first"
+        if self.every is not None and step % self.every == 0:
+            return "interval"
+        if self._over_budget():
+            return None
+        if step in self._burst:
+            return self._burst[step]
+        return "interval" if self.every is None and _due_by_default(step) else None
+
+    def account(self, wall_seconds: float, examination_seconds: float) -> None:
+        """Add what the last step took in all, and what the examination took of it."""
+        self._wall += wall_seconds
+        self._spent += examination_seconds
+
+    def alarm(self, kind: str, step: int) -> None:
+        """Ask for a burst from `step` on because the vital `kind` has turned."""
+        if step < self._quiet_until.get(kind, 0):
+            return
+        for offset in range(BURST_STEPS):
+            self._burst.setdefault(step + offset, kind)
+        pause = self._pause.get(kind, FIRST_PAUSE)
+        self._quiet_until[kind] = step + pause
+        self._pause[kind] = 2 * pause
+
+    def _over_budget(self) -> bool:
+        return self._spent > max(FREE_SECONDS, self.budget * self._wall)
+
+
+def _due_by_default(step: int) -> bool:
+    is_power_of_two = step & (step - 1) == 0
+    return step % DEFAULT_EVERY == 0 or (step < DEFAULT_EVERY and is_power_of_two)

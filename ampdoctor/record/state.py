@@ -1,0 +1,57 @@
+"""What the parts of the recorder share while a step runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ampdoctor.record.log import StepLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampdoctor.record.guard import Guard
+    from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
+    from ampdoctor.record.sites import Sites
+    from ampdoctor.record.tensors import TensorLog
+
+
+@dataclass
+class State:
+    """The step at hand and the things that outlive it.
+
+    Attributes:
+        active: recording; False once stopped, failed, or in a forked child.
+        log: the step at hand.
+        tensors: where its tensors go; None on a step that is not examined.
+        step_started: told the name of an optimizer that is about to step.
+        step_ended: told the name of an optimizer that has stepped or was skipped, and whether a scaler did it.
+        update_ended: told after a scaler's `update`.
+        step_continues: told that a backward pass begins.
+        backward_ended: told after each backward pass, with the leaf tensors that it reached where they are known.
+    """
+
+    guard: Guard
+    sites: Sites
+    optimizers: OptimizerNames
+    weights: WeightExaminer
+    step_started: Callable[[str], None]
+    step_ended: Callable[[str, bool], None]
+    update_ended: Callable[[], None]
+    step_continues: Callable[[], None]
+    backward_ended: Callable[[list[Any]], None]
+    active: bool = False
+    log: StepLog = None  # type: ignore[assignment]
+    tensors: TensorLog | None = None
+
+    def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function` made safe to call from inside the training: None when off or when it fails."""
+
+        def safe(*args: Any, **kwargs: Any) -> Any:
+            if not self.active:
+                return None
+            with self.guard:
+                return function(*args, **kwargs)
+            return None
+
+        return safe

@@ -1,0 +1,19 @@
+"""Tensor -> one row of statistics, on the tensor's own device and without a sync.
+
+Every implementation returns the same vector, so that the recorder can gather the vectors of a step and fetch them in
+one transfer (`layout`). `torch_ops` is the reference that is always there.
+"""
+
+from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
+from ampdoctor.record.stats.torch_ops import measurable, statistics_vector
+
+__all__ = [
+    "EXTRA",
+    "HEADER",
+    "HIGHEST",
+    "LOWEST",
+    "Statistics",
+    "decode",
+    "measurable",
+    "statistics_vector",
+]

@@ -1,0 +1,53 @@
+"""The row of the `steps` table, once the step is over."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.trace.schema import StepRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampdoctor.record.log import StepLog, Values
+
+
+def step_row(log: StepLog, wall_seconds: float, own_seconds: float) -> Callable[[Values], StepRow]:
+    """Return the function that makes the row of `log` from the fetched numbers."""
+    ended = time.time()
+    allocated, peak = _allocator()
+
+    def build(values: Values) -> StepRow:
+        scale = values.number(log.scale)
+        skips = [bool(values.number(o.skipped)) for o in log.outcomes]
+        by_scaler = [skip for o, skip in zip(log.outcomes, skips, strict=True) if o.by_scaler]
+        return StepRow(
+            step=log.step, time=ended, wall_ms=1e3 * wall_seconds, micro_batches=log.micro_batch,
+            loss=_loss(log, values, scale), loss_scale=scale, found_inf=any(by_scaler) if by_scaler else None,
+            applied=not all(skips) if skips else None, grad_norm=values.number(log.grad_norm),
+            lr=values.number(log.lr), examined=log.examined, reason=log.reason,
+            examination_ms=1e3 * own_seconds if log.examined else None, allocated_bytes=allocated, peak_bytes=peak,
+        )  # fmt: skip
+
+    return build
+
+
+def _loss(log: StepLog, values: Values, scale: float | None) -> float | None:
+    """Add up what backward started from; a root that is no scalar has no place in a loss curve."""
+    total = 0.0
+    for scalar, scaled in log.losses:
+        value = values.number(scalar)
+        if value is None:
+            return None
+        total += value / scale if scaled and scale else value
+    return total if log.losses else None
+
+
+def _allocator() -> tuple[int | None, int | None]:
+    if not cuda_in_use():
+        return None, None
+    return torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()
