@@ -95,7 +95,7 @@ class Recorder:
         self._calls = CallWatch(self._state, self._scalers)
         self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
-        self._manual_steps = self._awaits_update = False
+        self._manual_steps = self._awaits_update = self._looked_for_optimizers = False
         self._clock = time.perf_counter()
 
     def start(self) -> Recorder:
@@ -212,10 +212,12 @@ class Recorder:
 
     def _backward_ended(self, leaves: list[torch.Tensor]) -> None:
         """Without any optimizer, each backward pass is a step: a loop that updates the weights by hand."""
+        if not self._looked_for_optimizers:
+            # Once: a scan of all objects takes a while, and later ones show themselves by their calls.
+            self._looked_for_optimizers = True
+            self._state.optimizers.find()
         if self._manual_steps:
             return
-        if not len(self._state.optimizers):
-            self._state.optimizers.find()
         if not len(self._state.optimizers):
             self._state.weights.gradients_of(leaves, scaled=self._state.log.scale is not None)
             self._end_step()

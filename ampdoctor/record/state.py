@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ampdoctor.record.log import StepLog
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ class State:
         """Return `function` made safe to call from inside the training: None when off or when it fails."""
 
         def safe(*args: Any, **kwargs: Any) -> Any:
-            if not self.active:
+            # Asked first: what torch.compile traces of this is then a constant, without a graph break.
+            if torch.compiler.is_compiling() or not self.active:
                 return None
             with self.guard:
                 return function(*args, **kwargs)

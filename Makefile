@@ -1,0 +1,46 @@
+# Every command of the project. Each one sets itself up on a fresh machine; CI calls the same ones.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check test lint docs bless bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY) ## Run the failing sample, its diagnosis and its cure
+	$(BIN)/ampdoctor demo
+
+check: lint test ## Everything CI checks
+
+# One thread: sums come out in one order, so golden outputs hold on any number of cores.
+test: $(READY) ## Run the tests; ARGS="-k name" goes on to pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY) ## Format check, lint, types, layers, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
+
+docs: $(READY) ## Regenerate the rule catalogue and the generated parts of the README
+	$(BIN)/python -m tools.docs
+
+bless: $(READY) ## Accept the present outputs as the expected ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.bless
+
+bench: $(READY) ## Measure what recording costs
+	$(BIN)/python -m benchmarks.overhead
+
+clean: ## Remove what builds and tools leave behind (not .venv, not recorded runs)
+	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+$(READY): pyproject.toml setup.py constraints.txt ampdoctor/_version.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""The dashboard, installed as the import package `ampdoctor_dashboard`."""

@@ -1,0 +1,1 @@
+"""What `make docs` and `make bless` run; not installed."""
