@@ -5,17 +5,20 @@ Automatic discovery cannot rename a folder, and two are: `dashboard/` is install
 common to claim in somebody's environment.
 """
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 DASHBOARD = "ampdoctor_dashboard"
 SAMPLE_RUNS = "ampdoctor_sample_runs"
 
+# Namespace packages, because the folders of recipes and of the bootstrap are no packages of ours: they
+# hold scripts, and an `__init__.py` in them would be one file too many on the path of the user.
 setup(
     packages=[
-        *find_packages(include=["ampdoctor", "ampdoctor.*"]),
+        *find_namespace_packages(include=["ampdoctor", "ampdoctor.*"]),
         DASHBOARD,
         SAMPLE_RUNS,
-        *(f"{DASHBOARD}.{name}" for name in find_packages("dashboard")),
+        *(f"{DASHBOARD}.{name}" for name in find_namespace_packages("dashboard")),
+        *(f"{SAMPLE_RUNS}.{name}" for name in find_namespace_packages("sample_runs")),
     ],
     package_dir={DASHBOARD: "dashboard", SAMPLE_RUNS: "sample_runs"},
 )

@@ -5,21 +5,24 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.errors import ConfigError
+from ampdoctor.errors import ConfigError, UnknownRuleError
 from ampdoctor.rules import discover, find_rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from ampdoctor.finding import Finding
+    from ampdoctor.rules.base import Rule
 
 if sys.version_info >= (3, 11):
     import tomllib
-else:  # pragma: no cover
+else:
     import tomli as tomllib
+
+SECTION = "tool.ampdoctor"
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,10 @@ class Config:
     thresholds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     ignore: tuple[Ignore, ...] = ()
 
+    def reason_to_ignore(self, finding: Finding) -> str | None:
+        """Return why the user accepts `finding`; None where they don't."""
+        return next((entry.reason for entry in self.ignore if entry.covers(finding)), None)
+
 
 def load_config(start: Path) -> Config:
     """Return the settings of the nearest pyproject.toml at or above `start`; the defaults where there is none.
@@ -61,52 +68,80 @@ def load_config(start: Path) -> Config:
     Raises:
         ConfigError: unreadable TOML, an unknown key, rule or threshold, or a value of the wrong type.
     """
-    for folder in (start.resolve(), *start.resolve().parents):
-        path = folder / "pyproject.toml"
-        if path.is_file():
-            try:
-                document = tomllib.loads(path.read_text(encoding="utf-8"))
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise ConfigError(f"{path} is not readable: {error}") from None
-            return _parse(document.get("tool", {}).get("ampdoctor", {}), path)
-    return Config()
+    folders = (start.resolve(), *start.resolve().parents)
+    path = next((p for folder in folders if (p := folder / "pyproject.toml").is_file()), None)
+    return Config() if path is None else _Parser(path).config()
 
 
-def _parse(section: Mapping[str, Any], path: Path) -> Config:
-    _only(section, {"rules", "ignore"}, path)
-    thresholds = {name: _thresholds(name, values, path) for name, values in section.get("rules", {}).items()}
-    return Config(thresholds, tuple(_ignore(entry, path) for entry in section.get("ignore", [])))
-
-
-def _thresholds(name: str, values: Any, path: Path) -> Mapping[str, float]:
-    rule = find_rule(name)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: tool.ampdoctor.rules.{name} must be a table of thresholds")
-    for key, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{path}: {name}.{key} must be a number, not {value!r}")
-    rule(values)
-    return {key: float(value) for key, value in values.items()}
-
-
-def _ignore(entry: Any, path: Path) -> Ignore:
-    if not isinstance(entry, dict):
-        raise ConfigError(f"{path}: tool.ampdoctor.ignore must hold tables", hint="use [[tool.ampdoctor.ignore]]")
-    _only(entry, {"rule", "reason", "site"}, path)
-    if not str(entry.get("reason", "")).strip() or "rule" not in entry:
-        raise ConfigError(f"{path}: every tool.ampdoctor.ignore needs a rule and a reason")
-    return Ignore(find_rule(entry["rule"]).name, str(entry["reason"]), str(entry.get("site", "*")))
-
-
-def _only(section: Mapping[str, Any], known: set[str], path: Path) -> None:
-    unknown = sorted(set(section) - known)
-    if unknown:
-        raise ConfigError(
-            f"{path}: unknown key {', '.join(unknown)} in tool.ampdoctor",
-            hint="known: " + ", ".join(sorted(known)),
-        )
-
-
-def rules_in_force(config: Config) -> list[Any]:
+def rules_in_force(config: Config) -> list[Rule]:
     """Return an instance of every rule with the thresholds of `config`."""
     return [rule(config.thresholds.get(rule.name)) for rule in discover()]
+
+
+class _Parser:
+    """Reads the section of one file; every error names the file and the key."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def config(self) -> Config:
+        """Return what the file says."""
+        section = self._section()
+        self._only(section, {"rules", "ignore"}, SECTION)
+        rules = self._table(section.get("rules", {}), f"{SECTION}.rules")
+        entries = section.get("ignore", [])
+        if not isinstance(entries, list):
+            raise self._error(
+                f"{SECTION}.ignore must be a list of tables", f"use [[{SECTION}.ignore]]"
+            )
+        thresholds = dict(self._thresholds(name, values) for name, values in rules.items())
+        return Config(thresholds, tuple(self._ignore(entry) for entry in entries))
+
+    def _section(self) -> dict[str, Any]:
+        try:
+            document = tomllib.loads(self._path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise self._error(f"not readable: {error}") from None
+        tool = self._table(document.get("tool", {}), "tool")
+        return self._table(tool.get("ampdoctor", {}), SECTION)
+
+    def _thresholds(self, name: str, values: Any) -> tuple[str, dict[str, float]]:
+        rule = self._rule(name)
+        key = f"{SECTION}.rules.{name}"
+        table = self._table(values, key)
+        self._only(table, set(rule.thresholds), key)
+        for threshold, value in table.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise self._error(f"{key}.{threshold} must be a number, not {value!r}")
+        return rule.name, {threshold: float(value) for threshold, value in table.items()}
+
+    def _ignore(self, entry: Any) -> Ignore:
+        key = f"{SECTION}.ignore"
+        table = self._table(entry, key)
+        self._only(table, {"rule", "reason", "site"}, key)
+        wrong = [k for k in ("rule", "reason") if not str(table.get(k, "")).strip()]
+        if wrong:
+            raise self._error(f"every {key} needs a {' and a '.join(wrong)}")
+        return Ignore(
+            self._rule(str(table["rule"])).name, str(table["reason"]), str(table.get("site", "*"))
+        )
+
+    def _rule(self, name: str) -> type[Rule]:
+        try:
+            return find_rule(name)
+        except UnknownRuleError as error:
+            raise self._error(error.message, error.hint) from None
+
+    def _table(self, value: Any, key: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(f"{key} must be a table, not {value!r}")
+        return value
+
+    def _only(self, table: Mapping[str, Any], known: set[str], key: str) -> None:
+        unknown = sorted(set(table) - known)
+        if unknown:
+            names = ", ".join(sorted(known)) or "none"
+            raise self._error(f"unknown key {', '.join(unknown)} in {key}", f"known: {names}")
+
+    def _error(self, message: str, hint: str = "") -> ConfigError:
+        return ConfigError(f"{self._path}: {message}", hint=hint)

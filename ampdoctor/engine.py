@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ampdoctor.causes import root_findings
 from ampdoctor.config import Config, rules_in_force
-from ampdoctor.finding import Finding, Severity
+from ampdoctor.finding import Severity
 from ampdoctor.precision import PrecisionUsed, precision_used
 from ampdoctor.verdict import verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ampdoctor.finding import Finding
     from ampdoctor.rules.base import Rule
     from ampdoctor.trace.run import Run
 
@@ -87,83 +89,74 @@ class Diagnosis:
 def diagnose(
     run: Run, config: Config | None = None, rules: Sequence[Rule] | None = None
 ) -> Diagnosis:
-    """Examine `run` with every rule and return what is wrong with it, by its cause."""
+    """Examine `run` with every rule and return what is wrong with it, by its cause.
+
+    Args:
+        run: the run.
+        config: accepted findings and thresholds; the defaults where left out.
+        rules: the rules to ask; all there are, with the thresholds of `config`, where left out.
+    """
     config = config or Config()
-    found: list[Finding] = []
-    passed: list[str] = []
-    skipped: list[NotRun] = []
-    crashed: list[NotRun] = []
-    in_force = rules_in_force(config) if rules is None else list(rules)
-    for rule in in_force:
-        absent = run.missing(rule.needs)
-        if absent:
-            skipped.append(NotRun(rule.name, "not recorded: " + ", ".join(absent)))
-            continue
-        try:
-            findings = list(rule.check(run))
-        except Exception as error:  # noqa: BLE001 - a rule that fails is shown as failed, never as passed
-            crashed.append(NotRun(rule.name, f"{type(error).__name__}: {error}"))
-            continue
-        found += findings
-        if not findings:
-            passed.append(rule.name)
-    ignored = [Ignored(f, i.reason) for f in found for i in config.ignore[:] if i.covers(f)]
-    accepted = {id(entry.finding) for entry in ignored}
-    roots = root_findings([f for f in found if id(f) not in accepted], in_force)
-    examined = _examined(run)
-    precision = precision_used(run)
+    in_force = rules_in_force(config) if rules is None else rules
+    said = _ask(run, in_force)
+    roots = root_findings(said.findings, in_force, [s.step for s in run.steps if s.examined])
+    kept, ignored = _without_accepted(roots, config)
     return Diagnosis(
         run=str(run.path or ""),
-        verdict=verdict_of(run, roots, precision, crashed=bool(crashed)),
-        precision=precision,
-        findings=roots,
-        passed=tuple(passed),
-        skipped=tuple(skipped),
-        crashed=tuple(crashed),
-        ignored=tuple(ignored),
-        examined=examined,
+        verdict=verdict_of(run, kept, [rule.rule for rule in said.crashed]),
+        precision=precision_used(run),
+        findings=kept,
+        passed=tuple(said.passed),
+        skipped=tuple(said.skipped),
+        crashed=tuple(said.crashed),
+        ignored=ignored,
+        examined=_examined(run),
     )
 
 
-def root_findings(findings: Sequence[Finding], rules: Sequence[Rule]) -> tuple[Finding, ...]:
-    """Fold every finding under the root that explains it, and return the roots, worst and earliest first.
+@dataclass
+class _Said:
+    """What the rules said, before it is sorted."""
 
-    A finding is a consequence where its rule names another's in `after` and that one was seen no later. Chains end at
-    the first cause; a finding without a step is taken to have been there from the start.
-    """
-    after = {rule.name: rule.after for rule in rules}
-    cause = {id(f): _cause(f, findings, after) for f in findings}
-
-    def root(f: Finding) -> Finding:
-        seen = {id(f)}
-        while (above := cause[id(f)]) is not None and id(above) not in seen:
-            seen.add(id(above))
-            f = above
-        return f
-
-    roots = [f for f in findings if root(f) is f]
-    folded = [
-        replace(r, consequences=tuple(sorted((f for f in findings if f is not r and root(f) is r), key=_order)))
-        for r in roots
-    ]
-    return tuple(sorted(folded, key=_order))
+    findings: list[Finding] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    skipped: list[NotRun] = field(default_factory=list)
+    crashed: list[NotRun] = field(default_factory=list)
 
 
-def _cause(finding: Finding, findings: Sequence[Finding], after: dict[str, tuple[str, ...]]) -> Finding | None:
-    candidates = [
-        f for f in findings
-        if f.name in after.get(finding.name, ()) and f is not finding
-        and f.severity.rank <= finding.severity.rank and _start(f) <= _start(finding)
-    ]  # fmt: skip
-    return min(candidates, key=_order, default=None)
+def _ask(run: Run, rules: Sequence[Rule]) -> _Said:
+    said = _Said()
+    for rule in rules:
+        try:
+            absent = rule.lacks(run)
+            findings = [] if absent else list(rule.check(run))
+        except Exception as error:  # noqa: BLE001 - a rule that fails is shown as failed, never as passed
+            said.crashed.append(NotRun(rule.name, f"{type(error).__name__}: {error}"))
+            continue
+        if absent:
+            said.skipped.append(NotRun(rule.name, "not recorded: " + ", ".join(absent)))
+        elif not findings:
+            said.passed.append(rule.name)
+        said.findings += findings
+    return said
 
 
-def _start(finding: Finding) -> int:
-    return -1 if finding.location.first_step is None else finding.location.first_step
-
-
-def _order(finding: Finding) -> tuple[int, int, str]:
-    return finding.severity.rank, _start(finding), finding.code
+def _without_accepted(
+    roots: Sequence[Finding], config: Config
+) -> tuple[tuple[Finding, ...], tuple[Ignored, ...]]:
+    """Take out what the user accepts. An accepted cause takes its consequences along: they are explained by it."""
+    kept: list[Finding] = []
+    ignored: list[Ignored] = []
+    for root in roots:
+        reason = config.reason_to_ignore(root)
+        if reason is not None:
+            ignored.append(Ignored(root, reason))
+            continue
+        reasons = {id(c): config.reason_to_ignore(c) for c in root.consequences}
+        ignored += [Ignored(c, r) for c in root.consequences if (r := reasons[id(c)]) is not None]
+        left = tuple(c for c in root.consequences if reasons[id(c)] is None)
+        kept.append(replace(root, consequences=left))
+    return tuple(kept), tuple(ignored)
 
 
 def _examined(run: Run) -> Examined:
@@ -174,6 +167,7 @@ def _examined(run: Run) -> Examined:
         gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
     if not run.steps:
         gaps.append("no optimizer step was seen")
-    tensors = run.table("tensors")
     examined = sum(step.examined for step in run.steps)
-    return Examined(len(run.steps), examined, tensors.num_rows, len(run.modules), tuple(gaps))
+    return Examined(
+        len(run.steps), examined, run.table("tensors").num_rows, len(run.modules), tuple(gaps)
+    )

@@ -112,9 +112,7 @@ E5M2 = NumberFormat(
     "Nearly FP16's range in one byte: gradients need a scale per tensor; 1 decimal digit.",
 )  # fmt: skip
 
-FORMATS: dict[str, NumberFormat] = {
-    f.name: f for f in (FP64, FP32, TF32, FP16, BF16, E4M3FN, E5M2)
-}
+FORMATS: dict[str, NumberFormat] = {f.name: f for f in (FP64, FP32, TF32, FP16, BF16, E4M3FN, E5M2)}
 _BY_DTYPE = {f.dtype: f for f in FORMATS.values() if f.dtype is not None}
 
 

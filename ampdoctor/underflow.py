@@ -57,8 +57,18 @@ class FlushEstimate:
 
 
 class _Tail(NamedTuple):
-    count: float
+    """What lay below the edge: elements and their sum of squares, beside the sum of squares of all."""
+
+    elements: float
     energy: float
+    total: float
+
+    @property
+    def energy_share(self) -> float:
+        return self.energy / self.total if self.total else 0.0
+
+
+_NO_TAIL = _Tail(0.0, 0.0, 0.0)
 
 
 def flushed_by_cast(before: ExponentHistogram, number_format: NumberFormat) -> FlushEstimate:
@@ -81,32 +91,31 @@ def estimate_flushed(after: ExponentHistogram, number_format: NumberFormat) -> F
     edge = number_format.min_subnormal_exponent
     tail = max(_even_tail(after, edge), _normal_tail(after, edge), _lognormal_tail(after, edge))
     high = float(after.zeros)
-    kept = min(1.0, high / tail.count) if tail.count else 0.0
-    energy = tail.energy * kept
-    total = energy + after.sum_squares
-    return FlushEstimate(tail.count * kept, 0.0, high, after.nonzero, energy / total if total else 0.0)
+    kept = min(1.0, high / tail.elements) if tail.elements else 0.0
+    return FlushEstimate(tail.elements * kept, 0.0, high, after.nonzero, tail.energy_share * kept)
 
 
 def _even_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
     """A density that is even around zero: each binade holds half of the one above."""
     at_edge = float(histogram.counts[histogram.exponents == edge].sum())
-    return _Tail(at_edge, at_edge * 4.0**edge / 12.0)
+    energy = at_edge * 4.0**edge / 12.0
+    return _Tail(at_edge, energy, energy + histogram.sum_squares)
 
 
 def _lognormal_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
-    """Gradients are close to lognormal (arXiv:2006.08173): a parabola through the log counts, weighted by the counts."""
+    """Gradients are close to lognormal (arXiv:2006.08173): a parabola through the log counts, weighted by counts."""
     exponents, counts = histogram.exponents, histogram.counts
     seen = (counts > 0) & (exponents >= edge)
     if int(seen.sum()) < MIN_BINS:
-        return _Tail(0.0, 0.0)
+        return _NO_TAIL
     x, n = (exponents[seen] - edge).astype(np.float64), counts[seen].astype(np.float64)
     curvature, slope, height = np.polyfit(x, np.log(n), 2, w=np.sqrt(n))
     if curvature >= 0.0:
-        return _Tail(0.0, 0.0)
+        return _NO_TAIL
     below = -np.arange(1, TAIL_BINADES + 1, dtype=np.float64)
     fitted = np.exp(np.minimum(curvature * below**2 + slope * below + height, 700.0))
     energy = float((fitted * np.exp2(2.0 * (below + edge))).sum()) * BINADE_MEAN_SQUARE
-    return _Tail(float(fitted.sum()), energy)
+    return _Tail(float(fitted.sum()), energy, energy + histogram.sum_squares)
 
 
 def _normal_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
@@ -120,13 +129,15 @@ def _normal_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
     observed = max(histogram.sum_squares / alive / unit, 1.0 + 3.0 * log(2.0) / alive)
     sigmas, mean_squares = _rounded_normal()
     if observed >= mean_squares[-1]:
-        return _Tail(0.0, 0.0)
+        return _NO_TAIL
     sigma = float(np.interp(observed, mean_squares, sigmas))
     cut = 0.5 / sigma
-    total = alive / erfc(cut / sqrt(2.0))
+    elements = alive / erfc(cut / sqrt(2.0))
     below = erf(cut / sqrt(2.0))
-    energy = below - 2.0 * cut * exp(-cut * cut / 2.0) / sqrt(2.0 * pi)
-    return _Tail(total * below, total * energy * sigma * sigma * unit)
+    energy_below = below - 2.0 * cut * exp(-cut * cut / 2.0) / sqrt(2.0 * pi)
+    # Rounding made what is left larger than it was, so the total is the fitted one.
+    total = elements * sigma * sigma * unit
+    return _Tail(elements * below, total * energy_below, total)
 
 
 @cache

@@ -1,7 +1,7 @@
 """What recording costs: steps with the recorder against bare steps, side by side in one run.
 
-Blocks of bare and of recorded steps of the same training alternate, so that whatever else the machine does falls on both.
-Reported are medians of the ratios of neighbouring blocks; absolute times are there for orientation only.
+Blocks of bare and of recorded steps of the same training alternate, so that whatever else the machine does falls on
+both. Reported are medians of the ratios of neighbouring blocks; absolute times are there for orientation only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Training:
 def transformer() -> nn.Module:
     """Return a small encoder: 6 layers, 256 wide."""
     layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
-    return nn.Sequential(nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), nn.Linear(256, 256))
+    return nn.Sequential(
+        nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), nn.Linear(256, 256)
+    )
 
 
 def cnn() -> nn.Module:

@@ -1,1 +1,1 @@
-"""Sample runs: training scripts with their recorded traces and expected diagnoses. Installed as ampdoctor_sample_runs."""
+"""Training scripts with their recorded traces and expected diagnoses. Installed as ampdoctor_sample_runs."""

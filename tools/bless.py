@@ -29,7 +29,9 @@ def record(folder: Path) -> None:
     """Run the recipe of `folder` under the recorder and keep its trace there."""
     scratch = folder / "recording"
     prepare_folder(scratch, force=True)
-    code = start(python_command([f"sample_runs/{folder.name}/recipe.py"]), Recording(scratch)).wait()
+    code = start(
+        python_command([f"sample_runs/{folder.name}/recipe.py"]), Recording(scratch)
+    ).wait()
     finish(scratch, code)
     write_info(scratch, anonymous(scratch))
     for file in [*scratch.glob("*.arrows"), scratch / "run.json"]:

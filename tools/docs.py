@@ -53,7 +53,9 @@ def formats_table() -> str:
 
 def schema_tables() -> str:
     """Return every table of the trace as Markdown."""
-    parts = [f"Schema version {VERSION}. Every column that may be null says so: null is *not measured*."]
+    parts = [
+        f"Schema version {VERSION}. Every column that may be null says so: null is *not measured*."
+    ]
     parts += [_schema_table(table) for table in TABLES.values()]
     return "\n\n".join(parts)
 
@@ -69,8 +71,8 @@ def readme(text: str) -> str:
 
 
 def _format_row(f: NumberFormat) -> str:
-    subnormal = "–" if f.bytes is None else f"2^{f.min_subnormal_exponent}"
-    flush = "–" if f.bytes is None else f"2^{f.flush_exponent}"
+    subnormal = "-" if f.bytes is None else f"2^{f.min_subnormal_exponent}"
+    flush = "-" if f.bytes is None else f"2^{f.flush_exponent}"
     return (
         f"| {f.title} | {f.exponent_bits}/{f.mantissa_bits} | {f.max:.5g}{'' if f.has_inf else ', no inf'} "
         f"| 2^{f.min_exponent} | {subnormal} | {flush} | 2^-{f.mantissa_bits} |"

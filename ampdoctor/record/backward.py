@@ -9,8 +9,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ampdoctor.record.autograd_graph import (
     CAST,
     hand_factor,
@@ -25,6 +23,7 @@ from ampdoctor.record.tensors import dtype_name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import torch
     from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.state import State

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.callsite import call_site
@@ -47,7 +50,11 @@ class CallWatch:
         around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._finish))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             around(
-                torch.nn.utils, name, safe(self._before_clip(name)), safe(self._after_clip), everywhere=True
+                torch.nn.utils,
+                name,
+                safe(self._before_clip(name)),
+                safe(self._after_clip),
+                everywhere=True,
             )
         self._handles = [
             register_optimizer_step_pre_hook(safe(self._before_optimizer_step)),
@@ -70,7 +77,9 @@ class CallWatch:
             "autocast": autocast_dtype("cuda") or autocast_dtype("cpu"), **columns,
         }  # fmt: skip
 
-    def _finish(self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None) -> None:
+    def _finish(
+        self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None
+    ) -> None:
         """Queue the row of a call that has returned or raised."""
         if call is None:
             return
@@ -91,7 +100,9 @@ class CallWatch:
         read = self._backward.read(list(tensors_in(tensors)))
         return self._call("backward", **read)
 
-    def _after_backward(self, call: dict[str, Any] | None, _: Any, error: BaseException | None) -> None:
+    def _after_backward(
+        self, call: dict[str, Any] | None, _: Any, error: BaseException | None
+    ) -> None:
         if call is None:
             return
         self._finish(call, None, error)
@@ -110,7 +121,9 @@ class CallWatch:
     def _before_unscale(self, scaler: Any, optimizer: Any) -> Any:
         if self._scalers.stepping or not scaler.is_enabled():
             return None
-        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
+        self._state.weights.gradients(
+            optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
+        )
         return self._call("unscale", self._state.optimizers.name(optimizer)), scaler, optimizer
 
     def _after_unscale(self, token: Any, _: Any, error: BaseException | None) -> None:
@@ -124,7 +137,9 @@ class CallWatch:
         if not scaler.is_enabled():
             return None
         self._state.step_started(self._state.optimizers.name(optimizer))
-        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
+        self._state.weights.gradients(
+            optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
+        )
         call = self._call("scaler_step", self._state.optimizers.name(optimizer))
         self._scalers.step_begins(scaler)
         return call, scaler, optimizer
@@ -139,7 +154,11 @@ class CallWatch:
             self._state.step_ended(self._state.optimizers.name(optimizer), True)
 
     def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
-        return (self._call("update", self._scalers.name(scaler)), scaler) if scaler.is_enabled() else None
+        return (
+            (self._call("update", self._scalers.name(scaler)), scaler)
+            if scaler.is_enabled()
+            else None
+        )
 
     def _after_update(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
@@ -164,7 +183,9 @@ class CallWatch:
 
         return before
 
-    def _after_clip(self, call: dict[str, Any] | None, norm: Any, error: BaseException | None) -> None:
+    def _after_clip(
+        self, call: dict[str, Any] | None, norm: Any, error: BaseException | None
+    ) -> None:
         if call is None:
             return
         if isinstance(norm, torch.Tensor):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -11,11 +13,12 @@ import torch
 if TYPE_CHECKING:
     from types import FrameType
 
+# Strings, because comparing them is all that happens on each frame of each call.
 _NOT_THE_USERS = (
-    os.path.dirname(torch.__file__) + os.sep,
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep,
+    f"{Path(torch.__file__).parent}{os.sep}",
+    f"{Path(__file__).resolve().parents[1]}{os.sep}",
 )
-_CONTEXTLIB = os.path.join(os.path.dirname(os.__file__), "contextlib.py")
+_CONTEXTLIB = contextlib.__file__
 
 
 class CallSite(NamedTuple):
@@ -38,5 +41,4 @@ def call_site() -> CallSite:
 
 
 def _short(file: str) -> str:
-    here = os.getcwd() + os.sep
-    return file[len(here) :] if file.startswith(here) else file
+    return file.removeprefix(f"{Path.cwd()}{os.sep}")

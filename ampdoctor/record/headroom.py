@@ -16,7 +16,7 @@ _RESERVE = 0.5
 
 def cuda_in_use() -> bool:
     """Whether the training has a CUDA context; ours would be the first otherwise, and cost memory."""
-    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())
 
 
 def fits(tensors: Iterable[torch.Tensor]) -> bool:

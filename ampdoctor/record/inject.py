@@ -1,6 +1,7 @@
 """Start recording in this process as soon as torch has been imported.
 
-Runs before any line of the user's script, so it imports next to nothing and lets torch come when the script asks for it.
+Runs before any line of the user's script, so it imports next to nothing and lets torch come when the script asks for
+it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class _TorchFinder(MetaPathFinder):
         self._asking = False
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - of the protocol
+        target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if fullname != _TORCH or self._asking:
             return None
@@ -86,13 +90,14 @@ def _record(recording: Recording) -> None:
     from ampdoctor.record.recorder import Recorder
 
     recorder = Recorder(
-        recording.out, every=recording.every, budget=recording.budget, strict=recording.strict or None
+        recording.out,
+        every=recording.every,
+        budget=recording.budget,
+        strict=recording.strict or None,
     ).start()
     ahead = sys.excepthook
 
-    def hook(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Tell the recorder why the script ends, and show the user a traceback without our frames."""
         recorder.stop(exception=f"{kind.__name__}: {error}")
         ahead(kind, error, _without_own_frames(trace))

@@ -1,8 +1,8 @@
 """Which elements of a half-precision weight an optimizer step meant to move and did not.
 
-`w + u == w` with u != 0 happens where |u| < ulp(w)/2. The intended update u is never seen, but Adam's and SGD's follow
-from their state: lr * m / (sqrt(v) + eps), lr * momentum buffer, lr * gradient. Its direction, and so which elements are
-meant to move, holds for their relatives too.
+`w + u == w` with u != 0 happens where |u| < ulp(w)/2. The intended update u is never seen, but Adam's and SGD's
+follow from their state: lr * m / (sqrt(v) + eps), lr * momentum buffer, lr * gradient. Its direction, and so which
+elements are meant to move, holds for their relatives too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def lost_update_counts(
     numbers = [
         expected.sum(),
         unchanged.sum(),
-        torch.where(unchanged, energy, 0.0).sum() / energy.sum().clamp_min(torch.finfo(torch.float64).tiny),
+        torch.where(unchanged, energy, 0.0).sum()
+        / energy.sum().clamp_min(torch.finfo(torch.float64).tiny),
         small.sum(),
         (small & (after != before)).sum(),
     ]
@@ -81,5 +82,3 @@ def _last_place(weights: torch.Tensor) -> torch.Tensor:
     info = torch.finfo(weights.dtype)
     exponents = torch.frexp(weights.float().abs().clamp_min(info.tiny))[1] - 1
     return torch.ldexp(torch.full_like(weights, info.eps, dtype=torch.float32), exponents)
-
-

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch._C._functorch import peek_interpreter_stack
+from torch.nn.modules import module as torch_hooks
+from torch.nn.parameter import is_lazy
+from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
 from ampdoctor.record.headroom import cuda_in_use
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.guard import Guard
-    from ampdoctor.record.log import Deferred
+    from ampdoctor.record.log import Deferred, Values
     from ampdoctor.record.optimizer import OptimizerNames
     from ampdoctor.record.sites import Sites
 
@@ -52,14 +55,16 @@ class ModuleHooks:
         self._calls.clear()
         self._recorded_before_backward.clear()
         self._handles = [
-            register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, with_kwargs=True),
+            torch_hooks.register_module_forward_pre_hook(self._before),
+            torch_hooks.register_module_forward_hook(self._after, with_kwargs=True),
         ]
 
     def disarm(self) -> None:
         """Take every hook off."""
         for handle in self._handles:
             handle.remove()
+            # Torch forgets to: "has any global hook" would stay true, and compiled code would be guarded on it.
+            torch_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
         self._handles.clear()
         self._tensors = None
 
@@ -87,7 +92,11 @@ class ModuleHooks:
         self._describe(tensors, module, path)
         for index, tensor in enumerate(tensors_in(inputs)):
             if tensors.known(tensor) is None and not isinstance(tensor, nn.Parameter):
-                tensors.add(tensor, (path, "activation", _slot("in", index)), columns=self._context(tensor, path))
+                tensors.add(
+                    tensor,
+                    (path, "activation", _slot("in", index)),
+                    columns=self._context(tensor, path),
+                )
 
     def _record_outputs(
         self, tensors: TensorLog, module: nn.Module, inputs: Any, output: Any
@@ -110,13 +119,17 @@ class ModuleHooks:
         self._count(path)
 
     def _follow_gradient(
-        self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], columns: dict[str, Any]
+        self,
+        tensors: TensorLog,
+        tensor: torch.Tensor,
+        site: tuple[str, str, str],
+        columns: dict[str, Any],
     ) -> None:
         if not tensor.requires_grad or tensor.grad_fn is None:
             return
         note(tensor.grad_fn, SITE, site[0])
         # The hook of a released step must find nothing to do: its graph may live longer than the step.
-        tensor.register_hook(self._gradient_hook(tensors, site, columns))  # type: ignore[no-untyped-call]
+        tensor.register_hook(self._gradient_hook(tensors, site, columns))
 
     def _gradient_hook(
         self, tensors: TensorLog, site: tuple[str, str, str], columns: dict[str, Any]
@@ -126,7 +139,9 @@ class ModuleHooks:
                 if self._tensors is tensors:
                     tensors.add(gradient, site, scaled=True, columns=columns)
 
-        return record
+        # Saving an output to a file would otherwise warn about a hook that the user never set.
+        hook: Callable[[torch.Tensor], None] = unserializable_hook(record)
+        return hook
 
     def _wanted(self, path: str) -> bool:
         """Whether the call at hand is one to record.
@@ -155,9 +170,7 @@ class ModuleHooks:
 
     def _own_parameters(self, tensors: TensorLog, module: nn.Module) -> list[Deferred]:
         keys = []
-        for parameter in module._parameters.values():
-            if parameter is None:
-                continue
+        for parameter in _own(module):
             key = tensors.known(parameter)
             if key is None:
                 path, name = self._sites.parameter(parameter)
@@ -170,19 +183,28 @@ class ModuleHooks:
         if path in self._described:
             return
         self._described.add(path)
-        own = [p for p in module._parameters.values() if p is not None]
-        row = ModuleRow(
-            step=tensors.log.step,
-            module=path,
-            type=type(module).__name__,
-            leaf=not module._modules,
-            parameters=sum(p.numel() for p in own),
-            trainable=sum(p.numel() for p in own if p.requires_grad),
-            dtypes=sorted({dtype_name(p.dtype) for p in own}),
-            optimizer=next((o for p in own if (o := self._optimizers.owner(p))), None),
-            training=module.training,
-        )
-        tensors.log.row("modules", lambda _: row)
+        training, step = module.training, tensors.log.step
+
+        def build(_: Values) -> ModuleRow:
+            """Made once the step is over: the optimizer is known by then, and lazy parameters have a size."""
+            own = _own(module)
+            return ModuleRow(
+                step=step,
+                module=path,
+                type=type(module).__name__,
+                leaf=not module._modules,
+                parameters=sum(p.numel() for p in own),
+                trainable=sum(p.numel() for p in own if p.requires_grad),
+                dtypes=sorted({dtype_name(p.dtype) for p in own}),
+                optimizer=next((o for p in own if (o := self._optimizers.owner(p))), None),
+                training=training,
+            )
+
+        tensors.log.row("modules", build)
+
+
+def _own(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module._parameters.values() if p is not None and not is_lazy(p)]
 
 
 def in_backward() -> bool:
@@ -191,8 +213,9 @@ def in_backward() -> bool:
 
 
 def _traced() -> bool:
-    """Whether a trace or a CUDA graph is being captured: whatever runs now would be replayed for ever."""
-    if torch._C._get_tracing_state() is not None:
+    """Whether this is no plain execution: a trace or CUDA graph would replay ours for ever, and values of torch.func
+    can't be looked at."""
+    if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
         return True
     return cuda_in_use() and torch.cuda.is_current_stream_capturing()
 

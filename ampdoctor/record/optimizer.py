@@ -144,7 +144,9 @@ class WeightExaminer:
             update = parameter.detach().float() - before.float()
             extra = None
             if parameter.dtype in HALF and parameter.grad is not None:
-                counts = lost_update_counts(before, parameter.detach(), parameter.grad, group, state)
+                counts = lost_update_counts(
+                    before, parameter.detach(), parameter.grad, group, state
+                )
                 extra = (counts, LOST_UPDATE_COLUMNS)
         columns = {"dtype": dtype_name(parameter.dtype)}
         tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)

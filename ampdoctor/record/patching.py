@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 class Patches:
     """The wrappers in place, in order."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.calls import CallWatch
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
     from types import TracebackType
+
+    from typing_extensions import Self
 
     from ampdoctor.record.transfer import Transfer
 
@@ -64,7 +67,7 @@ class Recorder:
         on_close: called with the folder once it is complete.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a user may say, all by keyword
         self,
         folder: Path,
         *,
@@ -83,7 +86,11 @@ class Recorder:
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
         self._run = RunFolder(folder, {"every": every, "budget": budget})
-        self._schedule, self._alarms, self._boundaries = Schedule(every, budget), Alarms(), StepBoundaries()
+        self._schedule, self._alarms, self._boundaries = (
+            Schedule(every, budget),
+            Alarms(),
+            StepBoundaries(),
+        )
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
         sites = Sites(roots)
@@ -96,12 +103,19 @@ class Recorder:
         self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._manual_steps = self._awaits_update = self._looked_for_optimizers = False
+        self._failed = self._stopped = False
         self._clock = time.perf_counter()
 
-    def start(self) -> Recorder:
-        """Begin to record: everything is in place when this returns."""
-        if self._state.active:
+    def start(self) -> Self:
+        """Begin to record: everything is in place when this returns.
+
+        Raises:
+            AmpDoctorError: it has stopped before; a recorder records one run.
+        """
+        if self._state.active or self._failed:
             return self
+        if self._stopped:
+            raise AmpDoctorError("this recorder has stopped", hint="call ampdoctor.watch again")
         self._state.active = True
         with self._guard:
             self._clock = time.perf_counter()
@@ -120,6 +134,7 @@ class Recorder:
         """Write what is left, take every hook off and complete the run folder."""
         if not self._state.active:
             return
+        self._stopped = True
         with self._guard:
             self._drain(wait=True)
             # A step under way has calls and perhaps an exception to tell, but no end of its own.
@@ -141,7 +156,7 @@ class Recorder:
             with self._guard:
                 self._end_step()
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -166,6 +181,8 @@ class Recorder:
         """Send the step's numbers on their way and begin the next one."""
         if self._run.claimed is None and self._run.open():
             self._tell(self._on_open)
+        if not self._state.active:  # the callback has failed, or stopped us
+            return
         if not self._run.claimed:
             self._detach()
             return
@@ -223,8 +240,9 @@ class Recorder:
             self._end_step()
 
     def _fail(self, error: Exception) -> None:
-        if not self._state.active:
+        if self._failed:
             return
+        self._failed = True
         self._detach()
         reason = f"{type(error).__name__}: {error}"
         self._run.abandon(reason)

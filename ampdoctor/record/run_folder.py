@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.environment import describe_run
-from ampdoctor.trace.info import FILE_NAME, RunInfo
+from ampdoctor.trace.info import FILE_NAME, RunInfo, write_info
 from ampdoctor.trace.writer import TraceWriter
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ class RunFolder:
         if self.claimed is None:
             self.claimed = self._claim()
             if self.claimed:
-                self._writer = TraceWriter(self.path, self.rank)
+                self._info = RunInfo(started=time.time(), pid=os.getpid())
                 self._info = describe_run(self._recording)
                 self._write_info()
+                self._writer = TraceWriter(self.path, self.rank)
         return self.claimed
 
     def write(self, rows: list[tuple[str, Any]], *, now: bool) -> None:
@@ -61,24 +63,31 @@ class RunFolder:
             self._writer.close()
             self._info = replace(self._info, ended=time.time(), **changes)
             self._write_info()
-            self._writer = None
+            self._writer = self._info = None
 
     def abandon(self, reason: str) -> None:
-        """Leave the folder as it is, marked degraded where that can still be written."""
-        if self._writer is None or self._info is None:
-            return
-        self._info = replace(self._info, status="degraded", degraded=reason)
+        """Leave the folder as it is, marked degraded where that can still be written. Never raises."""
         try:
-            self._writer.abandon()
-            self._write_info()
-        except OSError:
-            return
+            # What fails before the first step has ended has a folder to say so in, but for a worker of the training's.
+            if self.claimed is None and multiprocessing.parent_process() is None:
+                self.open()
+        except Exception:  # noqa: BLE001, S110
+            pass
+        try:
+            if self._info is not None:
+                self._info = replace(self._info, status="degraded", degraded=reason)
+                self._write_info()
+            if self._writer is not None:
+                self._writer.abandon()
+        except Exception:  # noqa: BLE001, S110
+            pass
         finally:
-            self._writer = None
+            self._writer = self._info = None
 
     def disown(self) -> None:
         """In a forked child: the files belong to the parent. Kept alive, so that nothing closes them here."""
-        self._orphan, self._writer = self._writer, None
+        self._orphan, self._writer, self._info = self._writer, None, None
+        self.claimed = False
 
     def _claim(self) -> bool:
         claim = self.path / (FILE_NAME if self.rank == 0 else f".claim-{self.rank}")
@@ -89,5 +98,5 @@ class RunFolder:
         return True
 
     def _write_info(self) -> None:
-        if self.rank == 0 and self._writer is not None and self._info is not None:
-            self._writer.write_info(self._info)
+        if self.rank == 0 and self._info is not None:
+            write_info(self.path, self._info)

@@ -1,4 +1,4 @@
-"""Events of GradScaler. One of the two files that touch torch's private attributes: the public ones wait for the device.
+"""Events of GradScaler. It touches the scaler's private attributes: the public ones wait for the device.
 
 The scale is copied once per `update()`, because the scaler changes it in place; nothing here reads a device value.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ampdoctor.record.autograd_graph import mark_scaled
 from ampdoctor.record.log import Outcome, Scalar
 from ampdoctor.record.tensors import tensors_in
 from ampdoctor.trace.schema import ScalerRow
 
 if TYPE_CHECKING:
+    import torch
+
     from ampdoctor.record.log import Values
     from ampdoctor.record.state import State
 
@@ -116,7 +116,9 @@ class ScalerEvents:
             event = "hold"
             if old is not None and new is not None and old != new:
                 event = "growth" if new > old else "backoff"
-            return ScalerRow(step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new)
+            return ScalerRow(
+                step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new
+            )
 
         log.row("scaler", build)
 
@@ -153,6 +155,11 @@ class ScalerEvents:
         log.row(
             "scaler",
             lambda values: ScalerRow(
-                step=log.step, seq=seq, scaler=name, event=event, scale=values.number(scale), **columns
+                step=log.step,
+                seq=seq,
+                scaler=name,
+                event=event,
+                scale=values.number(scale),
+                **columns,
             ),
         )

@@ -60,7 +60,9 @@ class Sites:
         known = self._parameters.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1], known[2]
-        return self._add_parameter(tensor, "", self._free_name(variable_name(tensor) or "parameter"))
+        return self._add_parameter(
+            tensor, "", self._free_name(variable_name(tensor) or "parameter")
+        )
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a module holds the parameter, as far as the modules seen go."""

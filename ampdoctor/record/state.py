@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.log import StepLog
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampdoctor.record.guard import Guard
+    from ampdoctor.record.log import StepLog
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.tensors import TensorLog

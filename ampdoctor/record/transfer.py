@@ -33,7 +33,7 @@ class Transfer:
     def ready(self) -> bool:
         """Whether `values` would return without waiting."""
         events = [event for _, _, event in self._parts if event is not None]
-        return all(bool(event.query()) for event in events)  # type: ignore[no-untyped-call]
+        return all(bool(event.query()) for event in events)
 
     def values(self) -> list[NDArray[np.float64]]:
         """Return the vectors in the order given; waits for the device where it must."""
@@ -48,11 +48,13 @@ class Transfer:
         return result
 
 
-def _to_host(joined: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+def _to_host(
+    joined: torch.Tensor, device: torch.device
+) -> tuple[torch.Tensor, torch.cuda.Event | None]:
     if device.type != "cuda":
         return joined.cpu(), None
     host = torch.empty(joined.shape, dtype=joined.dtype, pin_memory=True)
     host.copy_(joined, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))
     return host, event

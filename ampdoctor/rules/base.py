@@ -72,6 +72,10 @@ class Rule(ABC):
             )
         self._values = {k: t.value for k, t in self.thresholds.items()} | dict(overrides or {})
 
+    def lacks(self, run: Run) -> list[str]:
+        """Return what the rule needs and `run` does not have; with anything in it the rule is skipped, not passed."""
+        return run.missing(self.needs)
+
     @abstractmethod
     def check(self, run: Run) -> Iterator[Finding]:
         """Yield what is wrong with `run`, at most one finding per cause."""

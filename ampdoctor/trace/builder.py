@@ -118,8 +118,8 @@ class RunBuilder:
     def optimizer(self, kind: str = "AdamW", **columns: Any) -> RunBuilder:
         """Add a parameter group (group 0 of optimizer0 unless told otherwise)."""
         base: dict[str, Any] = {
-            "step": max(self._step, 0), "optimizer": "optimizer0", "type": kind, "group": 0, "lr": 1e-3, "parameters": 2,
-            "numel": 100, "dtypes": ["float32"],
+            "step": max(self._step, 0), "optimizer": "optimizer0", "type": kind, "group": 0, "lr": 1e-3,
+            "parameters": 2, "numel": 100, "dtypes": ["float32"],
         }  # fmt: skip
         self._rows["optimizers"].append(OptimizerRow(**(base | columns)))
         return self

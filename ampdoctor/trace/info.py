@@ -86,7 +86,9 @@ def read_info(folder: Path) -> RunInfo:
     path = folder / FILE_NAME
     if not folder.is_dir():
         what = "is a file, not a run folder" if folder.exists() else "does not exist"
-        raise RunNotFoundError(f"{folder} {what}", hint="give the folder that `ampdoctor run` named")
+        raise RunNotFoundError(
+            f"{folder} {what}", hint="give the folder that `ampdoctor run` named"
+        )
     if not path.is_file():
         raise RunNotFoundError(
             f"{folder} is not a run: it has no {FILE_NAME}",

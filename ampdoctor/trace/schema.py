@@ -64,9 +64,7 @@ def _required(arrow: pa.DataType, doc: str, unit: str = "") -> Any:
 
 
 def _nullable(arrow: pa.DataType, doc: str, unit: str = "") -> Any:
-    return field(
-        default=None, metadata={"type": arrow, "doc": doc, "unit": unit, "nullable": True}
-    )
+    return field(default=None, metadata={"type": arrow, "doc": doc, "unit": unit, "nullable": True})
 
 
 def _table(name: str) -> Callable[[type[_Row]], type[_Row]]:
@@ -148,7 +146,9 @@ class TensorRow:
     loss_scale: float | None = _nullable(
         _FLOAT, "Loss scale that multiplies the values (grad_output, weight_grad)."
     )
-    autocast: str | None = _nullable(_STRING, "Autocast dtype in force in the forward; null if off.")
+    autocast: str | None = _nullable(
+        _STRING, "Autocast dtype in force in the forward; null if off."
+    )
     grad_enabled: bool = _required(_BOOL, "Gradients were being recorded in the forward.")
     cast_to: str | None = _nullable(_STRING, "dtype that the gradient is cast to next (slot cast).")
     inputs_finite: bool | None = _nullable(
@@ -188,7 +188,8 @@ class ScalerRow:
     seq: int = _required(_INT, "Order within the step, shared with calls.")
     scaler: str = _required(_STRING, "Name of the scaler (scaler0).")
     event: str = _required(
-        _STRING, "seen (first use), unscale, step, skip, growth, backoff or hold (update, no change)."
+        _STRING,
+        "seen (first use), unscale, step, skip, growth, backoff or hold (update, no change).",
     )
     optimizer: str | None = _nullable(_STRING, "Optimizer concerned (unscale, step, skip).")
     scale: float | None = _nullable(_FLOAT, "Scale before the event.")
@@ -210,8 +211,7 @@ class CallRow:
     seq: int = _required(_INT, "Order within the step.")
     call: str = _required(
         _STRING,
-        "scale, backward, autograd_grad, unscale, clip_norm, clip_value, scaler_step, optimizer_step, update, zero_grad, "
-        "scheduler_step, state_dict, load_state_dict.",
+        "scale, backward, unscale, clip_norm, clip_value, scaler_step, optimizer_step, update or zero_grad.",
     )
     target: str | None = _nullable(_STRING, "Scaler or optimizer it was called on or for.")
     file: str | None = _nullable(_STRING, "Source file of the caller outside torch.")
@@ -222,7 +222,8 @@ class CallRow:
         _STRING, "backward: whether a scaler scaled all, some or none of what it starts from."
     )
     factor: float | None = _nullable(
-        _FLOAT, "backward: product of the numbers the loss was multiplied by in code, scaler excluded."
+        _FLOAT,
+        "backward: product of the numbers the loss was multiplied by in code, scaler excluded.",
     )
     optimizers: list[str] | None = _nullable(
         _STRINGS, "backward: optimizers whose parameters it reaches (examined steps)."

@@ -56,7 +56,10 @@ def _complete_batches(data: bytes, path: Path) -> tuple[list[pa.RecordBatch], st
                 batches.append(batch)
     except (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError):
         rows = sum(b.num_rows for b in batches)
-        return batches, f"{path.name} ends in the middle of a batch; the {rows} rows before it are used"
+        return (
+            batches,
+            f"{path.name} ends in the middle of a batch; the {rows} rows before it are used",
+        )
     return batches, None
 
 

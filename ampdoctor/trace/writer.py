@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ampdoctor.errors import OutputExistsError, OutputNotWritableError
-from ampdoctor.trace.info import FILE_NAME, RunInfo, write_info
+from ampdoctor.trace.info import FILE_NAME
 from ampdoctor.trace.schema import TABLES, Table
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ def prepare_folder(folder: Path, *, force: bool = False) -> None:
         ) from None
     if occupied:
         raise OutputExistsError(
-            f"{folder} is not empty", hint="choose another with --out, or add --force to replace the run"
+            f"{folder} is not empty",
+            hint="choose another with --out, or add --force to replace the run",
         )
 
 
@@ -67,10 +68,6 @@ class TraceWriter:
         self._pending: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._streams: dict[str, pa.RecordBatchStreamWriter] = {}
         self._files: list[pa.NativeFile] = []
-
-    def write_info(self, info: RunInfo) -> None:
-        """Write run.json."""
-        write_info(self.folder, info)
 
     def append(self, table: str, rows: Sequence[Any]) -> None:
         """Queue rows (instances of the table's row type) for the next flush."""

@@ -1,0 +1,101 @@
+"""The forward pass: where the first nonfinite value was born, and how large a site's values were before."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.columns import nonfinite_steps
+from ampdoctor.analysis.memo import once_per_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import StepRow, TensorRow
+
+MASK_LIMIT = 2.0**13
+"""Three binades under FP16's max: a tensor with -inf whose finite values all stay below was masked, not overflowed."""
+
+
+@dataclass(frozen=True)
+class ForwardStep:
+    """The forward pass of one examined step.
+
+    Attributes:
+        row: the step.
+        activations: in order, up to the first nonfinite one.
+        birth: the first activation that is not finite, masks left out; None where all are.
+        weights_finite: no weight recorded up to this step holds a NaN or an infinity.
+    """
+
+    row: StepRow
+    activations: tuple[TensorRow, ...]
+    birth: TensorRow | None
+    weights_finite: bool
+
+    @property
+    def largest_half(self) -> TensorRow | None:
+        """The activation with the largest finite value among those in FP16 before the birth."""
+        half = [r for r in self.activations if r.dtype == "float16"]
+        return max(half, key=lambda r: r.absmax, default=None)
+
+
+@once_per_run
+def forward_steps(run: Run) -> tuple[ForwardStep, ...]:
+    """Return the forward passes of the examined steps, in order."""
+    activations: dict[int, list[TensorRow]] = {}
+    for r in run.tensors("activation"):
+        activations.setdefault(r.step, []).append(r)
+    broken = min(nonfinite_steps(run, "weight"), default=None)
+    found = []
+    for row in run.steps:
+        rows = sorted(activations.get(row.step, []), key=lambda r: r.seq)
+        if rows:
+            before, birth = _until_birth(rows)
+            finite = broken is None or row.step < broken
+            found.append(ForwardStep(row, before, birth, finite))
+    return tuple(found)
+
+
+def _until_birth(rows: Iterable[TensorRow]) -> tuple[tuple[TensorRow, ...], TensorRow | None]:
+    before: list[TensorRow] = []
+    for r in rows:
+        if r.nonfinite and not is_mask(r):
+            return tuple(before), r
+        before.append(r)
+    return tuple(before), None
+
+
+def is_mask(row: TensorRow) -> bool:
+    """Whether the infinities of an activation are a mask: -inf among values of ordinary size."""
+    return row.neginf > 0 and row.nan == row.posinf == 0 and row.absmax < MASK_LIMIT
+
+
+@once_per_run
+def harmed_steps(run: Run) -> dict[int, str]:
+    """Return the steps on which the loss or a gradient was not finite, and which of the two, as text."""
+    harmed: dict[int, str] = {}
+    for index in nonfinite_steps(run, "grad_output", "weight_grad"):
+        harmed[index] = "gradients are not finite"
+    for step in run.steps:
+        if step.loss is not None and not math.isfinite(step.loss):
+            harmed[step.step] = f"the loss is {step.loss:g}"
+        elif step.found_inf:
+            harmed.setdefault(step.step, "the scaler skipped the step")
+    return harmed
+
+
+def peak_before(run: Run, row: TensorRow) -> float:
+    """Return the largest finite value that the site of `row` had on any step up to its own."""
+    return max(
+        (
+            r.absmax
+            for step in forward_steps(run)
+            if step.row.step <= row.step
+            for r in (*step.activations, *([step.birth] if step.birth else []))
+            if (r.module, r.slot) == (row.module, row.slot)
+        ),
+        default=0.0,
+    )

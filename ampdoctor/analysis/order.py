@@ -1,0 +1,118 @@
+"""The order of AMP calls, read as what happened to each optimizer's gradients until its step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.memo import once_per_run
+
+if TYPE_CHECKING:
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import CallRow
+
+
+@dataclass(frozen=True)
+class ScaledStep:
+    """One step of an optimizer through an enabled scaler, and the calls that made its gradients.
+
+    Attributes:
+        step: index of the step.
+        optimizer: name of the optimizer.
+        scale: the scaler's scale, by which the gradients are divided.
+        backwards: backward passes that reach the optimizer, since its gradients were last cleared.
+        clips: calls that clipped its gradients while they were still multiplied by the scale.
+    """
+
+    step: int
+    optimizer: str
+    scale: float
+    backwards: tuple[CallRow, ...]
+    clips: tuple[CallRow, ...]
+
+
+@once_per_run
+def scaled_steps(run: Run) -> tuple[ScaledStep, ...]:
+    """Return every optimizer step that went through an enabled scaler, in order."""
+    scales = {
+        (row.step, row.optimizer): row.scale for row in run.scaler if row.event in {"step", "skip"}
+    }
+    reach = _Reach(run)
+    follower = _Follower(scales, reach)
+    for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
+        if call.error is None:
+            follower.take(call)
+    return tuple(follower.found)
+
+
+def source_of(call: CallRow) -> str | None:
+    """Return `file:line` of the user's code that made `call`."""
+    return f"{call.file}:{call.line}" if call.file and call.line is not None else None
+
+
+class _Reach:
+    """Which optimizers a backward pass reaches: as recorded, as on another step, or the only one there is."""
+
+    def __init__(self, run: Run) -> None:
+        stepped = {
+            c.target for c in run.calls if c.call in {"scaler_step", "optimizer_step"} and c.target
+        }
+        self._only = frozenset(stepped) if len(stepped) == 1 else frozenset[str]()
+        self._by_line: dict[tuple[str | None, int | None], frozenset[str]] = {}
+        for call in run.calls:
+            if call.call == "backward" and call.optimizers is not None:
+                self._by_line.setdefault((call.file, call.line), frozenset(call.optimizers))
+
+    def of(self, call: CallRow) -> frozenset[str]:
+        if call.optimizers is not None:
+            return frozenset(call.optimizers)
+        return self._by_line.get((call.file, call.line), self._only)
+
+
+class _Follower:
+    """Follows the calls in order; what it holds by optimizer is what happened since its gradients were cleared."""
+
+    def __init__(self, scales: dict[tuple[int, str | None], float | None], reach: _Reach) -> None:
+        self.found: list[ScaledStep] = []
+        self._scales = scales
+        self._reach = reach
+        self._backwards: dict[str, list[CallRow]] = {}
+        self._clips: dict[str | None, list[CallRow]] = {}
+        self._unscaled: set[str | None] = set()
+
+    def take(self, call: CallRow) -> None:
+        match call.call:
+            case "backward":
+                for name in self._reach.of(call):
+                    self._backwards.setdefault(name, []).append(call)
+            case "zero_grad":
+                self._backwards.pop(call.target or "", None)
+            case "unscale":
+                self._unscaled.add(call.target)
+            case "clip_norm" | "clip_value" if call.target not in self._unscaled:
+                self._clips.setdefault(call.target, []).append(call)
+            case "scaler_step" if call.target:
+                self._step(call, call.target)
+            case "optimizer_step":
+                self._forget(call.target)
+            case _:
+                pass
+
+    def _step(self, call: CallRow, optimizer: str) -> None:
+        scale = self._scales.get((call.step, optimizer))
+        if scale is not None:
+            # A clip whose optimizer is not known belongs to the next one that steps.
+            unknown = [] if optimizer in self._unscaled else self._clips.pop(None, [])
+            clips = self._clips.get(optimizer, []) + unknown
+            backwards = self._backwards.get(optimizer, [])
+            self.found.append(
+                ScaledStep(call.step, optimizer, scale, tuple(backwards), tuple(clips))
+            )
+        self._forget(optimizer)
+
+    def _forget(self, optimizer: str | None) -> None:
+        self._unscaled.discard(optimizer)
+        self._clips.pop(optimizer, None)
+        self._clips.pop(None, None)
+        # Gradients stay until zero_grad, but each backward pass is judged at the first step that uses it.
+        self._backwards.pop(optimizer or "", None)

@@ -1,0 +1,127 @@
+"""How the loss was scaled: by which means, by how much on which step, and how a scaler moved its scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.wording import scale_text
+
+if TYPE_CHECKING:
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import ScalerRow
+
+DEFAULT_SCALE = 65536.0
+"""Where torch.amp.GradScaler starts (2^16)."""
+
+DEFAULT_GROWTH_INTERVAL = 2000
+"""Steps without a skip after which torch.amp.GradScaler doubles its scale."""
+
+ENDLESS_INTERVAL = 50 * DEFAULT_GROWTH_INTERVAL
+"""A growth interval this long means "never": at torch's default, 50 doublings would have come and gone."""
+
+
+class ScalingKind(str, Enum):
+    """By which means the loss was scaled."""
+
+    NONE = "none"
+    DISABLED = "disabled"
+    HAND_WRITTEN = "hand-written"
+    STATIC = "static"
+    DYNAMIC = "dynamic"
+
+
+@dataclass(frozen=True)
+class LossScaling:
+    """The loss scaling of a run.
+
+    Attributes:
+        kind: by which means.
+        first: the first scale in force; 1 without scaling.
+        last: the scale at the end of what was recorded.
+        config: the scaler's own settings; None without a scaler.
+        factor: number by which the loss was multiplied in code, the scaler's scale left out (1/8 for `loss / 8`).
+    """
+
+    kind: ScalingKind
+    first: float = 1.0
+    last: float = 1.0
+    config: ScalerRow | None = None
+    factor: float = 1.0
+
+    @property
+    def automatic(self) -> bool:
+        """An enabled GradScaler skips steps with nonfinite gradients."""
+        return self.kind in {ScalingKind.STATIC, ScalingKind.DYNAMIC}
+
+    @property
+    def phrase(self) -> str:
+        """The scaling as a noun phrase: "a loss scale pinned at 4"."""
+        match self.kind:
+            case ScalingKind.NONE:
+                return "no loss scaling"
+            case ScalingKind.DISABLED:
+                return "a GradScaler that is disabled"
+            case ScalingKind.HAND_WRITTEN:
+                return f"a hand-written loss scale of {scale_text(self.last)}"
+            case ScalingKind.STATIC:
+                return f"a loss scale pinned at {scale_text(self.last)}"
+            case ScalingKind.DYNAMIC if self.first == self.last:
+                return f"dynamic loss scaling at {scale_text(self.last)}"
+        return f"dynamic loss scaling from {scale_text(self.first)} to {scale_text(self.last)}"
+
+
+@once_per_run
+def loss_scaling(run: Run) -> LossScaling:
+    """Return how the loss of `run` was scaled."""
+    seen = [row for row in run.scaler if row.event == "seen"]
+    factors = [f for row in run.calls if row.call == "backward" and (f := row.factor) is not None]
+    factor = median(factors) if factors else 1.0
+    config = next((row for row in seen if row.enabled), None)
+    if config is not None:
+        scales = [s for row in run.scaler for s in (row.scale, row.scale_after) if s is not None]
+        kind = ScalingKind.DYNAMIC if _grows(run, config) else ScalingKind.STATIC
+        first, last = (scales[0], scales[-1]) if scales else (1.0, 1.0)
+        return LossScaling(kind, first, last, config, factor)
+    if factor > 1.0:
+        return LossScaling(ScalingKind.HAND_WRITTEN, factors[0], factors[-1], None, factor)
+    return LossScaling(ScalingKind.DISABLED if seen else ScalingKind.NONE, factor=factor)
+
+
+@once_per_run
+def hand_scales(run: Run) -> dict[int, float]:
+    """Return the hand-written loss scale by step; empty where there is none."""
+    if loss_scaling(run).kind is not ScalingKind.HAND_WRITTEN:
+        return {}
+    return {row.step: row.factor for row in run.calls if row.call == "backward" and row.factor}
+
+
+@dataclass(frozen=True)
+class ScaleUpdate:
+    """One `update()` of a scaler: growth, backoff or hold, with the scale before and after it."""
+
+    step: int
+    event: str
+    before: float
+    after: float
+
+
+@once_per_run
+def scale_updates(run: Run) -> dict[str, list[ScaleUpdate]]:
+    """Return what each scaler's updates did, in order, by scaler."""
+    updates: dict[str, list[ScaleUpdate]] = {}
+    for row in run.scaler:
+        if row.event in {"growth", "backoff", "hold"} and None not in (row.scale, row.scale_after):
+            update = ScaleUpdate(row.step, row.event, row.scale or 0.0, row.scale_after or 0.0)
+            updates.setdefault(row.scaler, []).append(update)
+    return updates
+
+
+def _grows(run: Run, config: ScalerRow) -> bool:
+    if any(row.event == "growth" for row in run.scaler):
+        return True
+    endless = (config.growth_interval or DEFAULT_GROWTH_INTERVAL) >= ENDLESS_INTERVAL
+    return not endless and (config.growth_factor or 2.0) > 1.0

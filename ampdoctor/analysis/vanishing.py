@@ -1,0 +1,132 @@
+"""Whether the gradients of a run vanish in FP16: how many modules, how much of their energy, for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.gradients import gradient_steps
+from ampdoctor.analysis.loss import loss_curve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampdoctor.analysis.gradients import GradientSite, GradientStep
+    from ampdoctor.trace.run import Run
+
+PERSISTENT = 0.5
+"""A fault is lasting where it is there on at least this share of the later half of the steps examined."""
+
+EARLY = 3
+"""Steps to wait for while the run goes on: the first may be special (zero-initialised branches, LoRA)."""
+
+CONVERGED = 0.01
+"""A loss below this share of its start is a task done; what its gradients lose then harms nobody."""
+
+
+LIMITS = {
+    "lost_energy": (
+        0.05,
+        "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)",
+    ),
+    "modules_warning": (
+        0.1,
+        "a tenth of the modules: one odd gradient in a deep model is no fault of the run",
+    ),
+    "modules_error": (
+        0.5,
+        "a small BERT with 35 % of its modules hurt learned at 0.8 of its speed, with 55 % at half",
+    ),
+}
+"""Values of `Limits` with where they come from, as thresholds of the rules."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as harm.
+
+    Attributes:
+        lost: share of a gradient's energy; a site that loses more is hurt.
+        few: share of the modules that must be hurt for a fault.
+        many: share of the modules from which on the run as a whole is harmed.
+    """
+
+    lost: float
+    few: float
+    many: float
+
+
+@dataclass(frozen=True)
+class Vanishing:
+    """What FP16 takes of the gradients of a run.
+
+    Attributes:
+        judged: examined steps with finite gradients and a loss that still had to fall.
+        hurt: those of them on which enough modules were hurt.
+        lasting: they still are in the later part of the run.
+        share: share of the modules that were hurt on the last of `hurt` (of `judged` where none was).
+        worst: sites of that step that were hurt, the most hurt first.
+        key: the one to tell of: where the gradient of the loss is cast to FP16, if it is lost there, else the worst.
+    """
+
+    judged: tuple[GradientStep, ...]
+    hurt: tuple[GradientStep, ...]
+    lasting: bool
+    share: float
+    worst: tuple[GradientSite, ...]
+    key: GradientSite
+
+    @property
+    def last(self) -> GradientStep:
+        """The step that the numbers are of."""
+        return (self.hurt or self.judged)[-1]
+
+    @property
+    def lost_parameters(self) -> tuple[int, int]:
+        """How many weight gradients (of matrices) were flushed to nothing on that step, and of how many."""
+        weights = self.last.weights
+        return sum(w.lost == 1.0 for w in weights), len(weights)
+
+
+def vanishing(run: Run, limits: Limits) -> Vanishing | None:
+    """Return what FP16 takes of the gradients of `run`; None where no step can be judged."""
+    judged = _judged(run)
+    if not judged:
+        return None
+    hurt = tuple(step for step in judged if _hurt_share(step, limits) >= limits.few)
+    last = (hurt or judged)[-1]
+    entry = next((s for s in last.sites if s.counted and s.lost >= limits.lost), None)
+    return Vanishing(
+        judged,
+        hurt,
+        lasting=_lasting(run, judged, hurt),
+        share=_hurt_share(last, limits),
+        worst=tuple(
+            sorted((s for s in last.all_sites if s.lost >= limits.lost), key=lambda s: -s.lost)
+        ),
+        key=entry or max(last.all_sites, key=lambda s: s.lost),
+    )
+
+
+def _lasting(run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep]) -> bool:
+    late = judged[len(judged) // 2 :]
+    enough = len(judged) >= EARLY or run.info.status != "running"
+    often = sum(step in hurt for step in late) >= PERSISTENT * len(late)
+    return enough and often and len(hurt) >= min(2, len(judged))
+
+
+def _judged(run: Run) -> tuple[GradientStep, ...]:
+    start = loss_curve(run).start
+    floor = CONVERGED * start if start is not None and start > 0.0 else None
+    return tuple(
+        step
+        for step in gradient_steps(run)
+        if step.finite and (floor is None or step.row.loss is None or step.row.loss >= floor)
+    )
+
+
+def _hurt_share(step: GradientStep, limits: Limits) -> float:
+    """Share of the modules with a gradient in FP16 that lose more than the limit somewhere."""
+    modules = {s.name for s in step.all_sites}
+    hurt = {s.name for s in step.all_sites if s.lost >= limits.lost}
+    return len(hurt) / len(modules) if modules else 0.0

@@ -1,0 +1,137 @@
+"""Vanishing gradients in words: the evidence that every rule about them gives, and where and when it was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.loss import loss_curve
+from ampdoctor.analysis.wording import counted, number, percent, place, scale_text
+from ampdoctor.finding import Evidence, Grade, Location, Severity
+
+if TYPE_CHECKING:
+    from ampdoctor.analysis.gradients import GradientSite
+    from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.analysis.vanishing import Limits, Vanishing
+    from ampdoctor.trace.run import Run
+
+BINADES = 40
+"""Powers of two that FP16's nonzero numbers span (2^-24 … 2^15)."""
+
+
+def grade_of(site: GradientSite) -> Grade:
+    """Return how it is known what FP16 took of `site`: compared before and after a cast, or extrapolated."""
+    return Grade.MEASURED if site.counted else Grade.ESTIMATED
+
+
+def severity_of(found: Vanishing, limits: Limits) -> Severity:
+    """Return error where so many modules are hurt that the run as a whole is."""
+    return Severity.ERROR if found.share >= limits.many else Severity.WARNING
+
+
+def what_vanishes(found: Vanishing) -> str:
+    """Return what is lost as a clause: "99.98 % of the gradient that enters `head` is flushed to zero"."""
+    key = found.key
+    if key.counted:
+        return f"{percent(key.flushed)} of the gradient that enters {place(key.name)} is flushed to zero"
+    names = {s.name for s in found.worst}
+    total = {s.name for s in found.last.all_sites}
+    return (
+        f"{len(names)} of {counted(len(total), 'module')} lose part of their gradient, "
+        f"{place(key.name)} {percent(key.lost)} of its energy"
+    )
+
+
+def location_of(found: Vanishing) -> Location:
+    """Return the sites hurt on the step that the numbers are of, and the first and last step of the fault."""
+    sites = tuple(dict.fromkeys(f"{s.row.site} ({s.row.role})" for s in found.worst))
+    return Location(sites, found.hurt[0].row.step, found.hurt[-1].row.step)
+
+
+def evidence_of(run: Run, found: Vanishing, limits: Limits) -> list[Evidence]:
+    """Return what was seen of the gradients and of the loss."""
+    return [*_flushed(found), *_extent(found, limits), *_loss(run)]
+
+
+def range_evidence(scales: ScaleRange) -> list[Evidence]:
+    """Return which loss scale these gradients leave room for, and what would still be lost at it."""
+    limit = "keeps" if scales.seen_whole else "keeps what can be seen of"
+    grade = Grade.MEASURED if scales.counted else Grade.ESTIMATED
+    return [
+        Evidence(
+            "largest_scale",
+            scales.largest,
+            f"Unscaled, the largest gradient is {number(scales.peak)}, in {place(scales.peak_site)}: a loss scale of "
+            f"up to {scale_text(scales.largest)} {limit} the gradients a factor of two under FP16's 65504.",
+            Grade.ESTIMATED,
+        ),
+        Evidence(
+            "lost_energy_at_suggested_scale",
+            scales.lost,
+            f"At {scale_text(scales.suggested)} FP16 would flush {percent(scales.lost)} of the energy of any of them.",
+            grade,
+        ),
+    ]
+
+
+def no_range_evidence(scales: ScaleRange) -> list[Evidence]:
+    """Return why no loss scale can help."""
+    return [
+        Evidence(
+            "binades_needed",
+            scales.binades,
+            f"From the largest gradient down to the smallest that matters they span at least {scales.binades} powers "
+            f"of two at a scale of {scale_text(scales.current)}, with no room above: FP16 has {BINADES}.",
+            Grade.ESTIMATED,
+        )
+    ]
+
+
+def _flushed(found: Vanishing) -> list[Evidence]:
+    entry = found.key
+    step, grade = found.last.row.step, grade_of(entry)
+    where = f"of the gradient at {place(entry.name)}"
+    how = "by the cast to FP16" if entry.counted else "by FP16"
+    return [
+        Evidence(
+            "flushed_share",
+            entry.flushed,
+            f"On step {step}, {percent(entry.flushed)} of the nonzero elements {where} are made zero {how}.",
+            grade,
+        ),
+        Evidence(
+            "lost_energy",
+            entry.lost,
+            f"They hold {percent(entry.lost)} of its energy (sum of squares).",
+            grade,
+        ),
+    ]
+
+
+def _extent(found: Vanishing, limits: Limits) -> list[Evidence]:
+    lost, total = found.lost_parameters
+    evidence = [
+        Evidence(
+            "hurt_modules_share",
+            found.share,
+            f"{percent(found.share)} of the modules with an FP16 gradient lose more than {percent(limits.lost)} of its "
+            "energy somewhere.",
+            Grade.ESTIMATED,
+        ),
+        Evidence(
+            "steps_affected",
+            len(found.hurt),
+            f"So it is on {len(found.hurt)} of {counted(len(found.judged), 'step')} examined.",
+        ),
+    ]
+    if lost:
+        text = f"{lost} of {total} weight gradients are zero in every element on that step."
+        evidence.insert(1, Evidence("zero_weight_gradients", lost, text))
+    return evidence
+
+
+def _loss(run: Run) -> list[Evidence]:
+    curve = loss_curve(run)
+    if curve.start is None or curve.end is None or not curve.start:
+        return []
+    text = f"The loss went from {number(curve.start)} to {number(curve.end)} over {counted(len(run.steps), 'step')}."
+    return [Evidence("loss_end_over_start", curve.end / curve.start, text)]

@@ -1,0 +1,71 @@
+"""Root causes, and what merely follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ampdoctor.finding import Finding
+    from ampdoctor.rules.base import Rule
+
+
+def root_findings(
+    findings: Sequence[Finding], rules: Sequence[Rule], examined: Sequence[int] = ()
+) -> tuple[Finding, ...]:
+    """Fold every finding under the root that explains it, and return the roots, worst and earliest first.
+
+    A finding is a consequence where its rule names another's in `after` and that one was seen no later: by the first
+    of the `examined` steps after it at the latest, for what happens on other steps can't be seen. Chains end at the
+    first cause; a finding without a step is taken to have been there from the start.
+    """
+    after = {rule.name: rule.after for rule in rules}
+    cause = {id(f): _cause(f, findings, after, examined) for f in findings}
+    root = {id(f): _root(f, cause) for f in findings}
+    roots = [f for f in findings if root[id(f)] is f]
+    folded = [
+        replace(r, consequences=_sorted(f for f in findings if f is not r and root[id(f)] is r))
+        for r in roots
+    ]
+    return _sorted(folded)
+
+
+def _root(finding: Finding, cause: dict[int, Finding | None]) -> Finding:
+    seen = {id(finding)}
+    while (above := cause[id(finding)]) is not None and id(above) not in seen:
+        seen.add(id(above))
+        finding = above
+    return finding
+
+
+def _cause(
+    finding: Finding,
+    findings: Sequence[Finding],
+    after: dict[str, tuple[str, ...]],
+    examined: Sequence[int],
+) -> Finding | None:
+    start = _start(finding)
+    latest = min((step for step in examined if step >= start), default=start)
+    candidates = [
+        f
+        for f in findings
+        if f is not finding
+        and f.name in after.get(finding.name, ())
+        and f.severity.rank <= finding.severity.rank
+        and _start(f) <= latest
+    ]
+    return min(candidates, key=_order, default=None)
+
+
+def _start(finding: Finding) -> int:
+    return -1 if finding.location.first_step is None else finding.location.first_step
+
+
+def _order(finding: Finding) -> tuple[int, int, str]:
+    return finding.severity.rank, _start(finding), finding.code
+
+
+def _sorted(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=_order))

@@ -1,0 +1,123 @@
+"""`ampdoctor run`: runs a script exactly as `python` would, recording it, and says at the end what was wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ampdoctor.cli.supervision import end_like, supervise
+from ampdoctor.cli.target import command_line, stem
+from ampdoctor.config import load_config
+from ampdoctor.live import BESIDE_THE_TRAINING, LiveFindings, Watcher
+from ampdoctor.record.launch import Recording, finish, start
+from ampdoctor.report.terminal import console, show_finding, tell
+from ampdoctor.session import RUNS, conclude, new_run_folder, reason_of
+from ampdoctor.trace.info import FILE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ampdoctor.config import Config
+
+
+def run(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Script, or module with -m.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ARGS", help="Its arguments: whatever follows SCRIPT."),
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")
+    ] = None,
+    every: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Examine every Nth step; by default as the budget allows."
+        ),
+    ] = None,
+    budget: Annotated[
+        float,
+        typer.Option(
+            min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations."
+        ),
+    ] = 0.03,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live/--no-live", help="Print findings as they appear.")
+    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", hidden=True)] = False,
+) -> int:
+    """Run a training script and say what is wrong.
+
+    The script runs as under python, unchanged, and everything after SCRIPT belongs to it. ampdoctor prints to stderr
+    only, and exits as the script did.
+    """
+    command = command_line(script, arguments or [], module=module)
+    config = load_config(Path.cwd())
+    folder = new_run_folder(script if module else stem(script), out, force=force)
+    to = console(stderr=True)
+    if not quiet:
+        tell(f"recording to {folder}", to, style="dim")
+    recording = Recording(out=folder, every=every, budget=budget, strict=strict)
+    returncode = _record(command, recording, config if live and not quiet else None, to)
+    _tell_outcome(folder, returncode, to, quiet=quiet, debug=context.obj.debug)
+    return end_like(returncode)
+
+
+def _record(
+    command: Sequence[str], recording: Recording, config: Config | None, to: Console
+) -> int:
+    """Run `command` to its end, with live findings where there is a `config`, and return its return code."""
+    live = None
+    if config is not None:
+        watcher = Watcher(recording.out, config)
+        live = LiveFindings(watcher, lambda finding: show_finding(finding, to), BESIDE_THE_TRAINING)
+        live.start()
+    try:
+        return supervise(lambda: start(command, recording))
+    finally:
+        if live is not None:
+            live.stop()
+
+
+def _tell_outcome(folder: Path, returncode: int, to: Console, *, quiet: bool, debug: bool) -> None:
+    """Complete the run and print its diagnosis; the exit code is the script's, whatever happens here."""
+    try:
+        if _recorded(folder, returncode, to) and not quiet:
+            conclude(folder, to)
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:  # noqa: BLE001 - the diagnosis must not change how the script ended
+        if debug:
+            traceback.print_exc()
+        hint = f"try `ampdoctor diagnose {folder}`"
+        tell(f"error: no diagnosis: {reason_of(error)}", to, style="bold red", hint=hint)
+
+
+def _recorded(folder: Path, returncode: int, to: Console) -> bool:
+    """Complete run.json; where there is none, say so and leave no empty folder behind."""
+    if (folder / FILE_NAME).is_file():
+        finish(folder, returncode)
+        return True
+    if folder.parent == RUNS:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            RUNS.rmdir()
+    tell(
+        "nothing was recorded: torch was not imported, or the recorder could not start (then it says so above)",
+        to,
+        hint="if it trains in another interpreter, record from inside: with ampdoctor.watch(model): ..."
+        if returncode == 0 else "",
+    )  # fmt: skip
+    return False

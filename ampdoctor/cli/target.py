@@ -1,0 +1,72 @@
+"""What `ampdoctor run` is asked to run, checked before anything is started or written."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.record.launch import python_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def command_line(script: str, arguments: Sequence[str], *, module: bool) -> list[str]:
+    """Return the command line of the training, having checked that there is something to start.
+
+    Raises:
+        AmpDoctorError: there is no such script or module.
+    """
+    if module:
+        _check_module(script)
+        return python_command(["-m", script, *arguments])
+    _check_script(script)
+    return python_command([script, *arguments])
+
+
+def _check_script(script: str) -> None:
+    path = Path(script)
+    if script == "-" or path.is_file() or (path / "__main__.py").is_file():
+        return
+    if path.is_dir():
+        raise AmpDoctorError(
+            f"{script} is a folder without __main__.py", hint="give the script itself"
+        )
+    name = path.name
+    if name.startswith("python"):
+        hint = "leave out `python`: ampdoctor run SCRIPT [ARGS]"
+    elif name == "torchrun":
+        hint = "use its module: ampdoctor run -m torch.distributed.run [ARGS]"
+    elif not name.endswith(".py") and _is_module(script):
+        hint = f"to run it as a module: ampdoctor run -m {script}"
+    else:
+        hint = f"paths are taken from {Path.cwd()}"
+    raise AmpDoctorError(f"there is no script {script}", hint=hint)
+
+
+def _check_module(module: str) -> None:
+    if not _is_module(module):
+        raise AmpDoctorError(
+            f"there is no module {module}",
+            hint="is it installed for this python, or in this folder? " + sys.executable,
+        )
+
+
+def _is_module(module: str) -> bool:
+    """Whether the top-level package of `module` is where `python -m` would look, without importing anything."""
+    working_directory = str(Path.cwd())
+    sys.path.insert(0, working_directory)
+    try:
+        return find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+    finally:
+        sys.path.remove(working_directory)
+
+
+def stem(script: str) -> str:
+    """Return the name of a script, for its run folder."""
+    return "stdin" if script == "-" else Path(script).resolve().stem

@@ -1,0 +1,220 @@
+"""The rule activation-overflow."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
+from ampdoctor.analysis.forward import ForwardStep, forward_steps, harmed_steps, peak_before
+from ampdoctor.analysis.loss import loss_curve
+from ampdoctor.analysis.wording import counted, number
+from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.rules.base import Example, Rule, Threshold
+from ampdoctor.trace.builder import RunBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import TensorRow
+
+
+def _run(
+    loss: float = math.nan, *, slot: str = "out", dtype: str = "float16", **birth: int
+) -> RunBuilder:
+    """Four steps of a model whose module `down` (or its input) holds what `birth` says beside large finite values."""
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for _ in range(4):
+        run.step(
+            loss=loss, loss_scale=65536.0, found_inf=math.isnan(loss), applied=not math.isnan(loss)
+        )
+        run.tensor(
+            "up", "activation", dtype="float16", exponents={10: 90, 12: 10}, inputs_finite=True
+        )
+        finite = None if slot == "in" else True
+        values = {13: 40, 15: 30} if dtype == "float16" else {13: 40, 18: 30}
+        run.tensor(
+            "down",
+            "activation",
+            slot=slot,
+            dtype=dtype,
+            exponents=values,
+            inputs_finite=finite,
+            **birth,
+        )
+    return run
+
+
+def _mask() -> RunBuilder:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for _ in range(4):
+        run.step(loss=2.3)
+        run.tensor(
+            "softmax", "activation", slot="in", dtype="float16", exponents={1: 50}, neginf=45
+        )
+    return run
+
+
+def _diverged() -> RunBuilder:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for loss in (1.2, 230.0, 1.3e8):
+        run.step(loss=loss).tensor(
+            "up", "activation", dtype="float16", exponents={10: 90}, inputs_finite=True
+        )
+    run.step(loss=math.nan)
+    return run.tensor(
+        "up", "activation", dtype="float16", exponents={15: 90}, posinf=9, inputs_finite=True
+    )
+
+
+def _bad_data() -> RunBuilder:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for loss in (2.3, math.nan, 2.2):
+        bad = 1 if math.isnan(loss) else 0
+        run.step(loss=loss, found_inf=bool(bad))
+        run.tensor("up", "activation", slot="in", exponents={0: 99}, nan=bad)
+        run.tensor(
+            "up", "activation", dtype="float16", exponents={0: 99}, nan=bad, inputs_finite=not bad
+        )
+    return run
+
+
+class ActivationOverflow(Rule):
+    """An activation passes FP16's 65504 and becomes infinite: loss and gradients are NaN from there on.
+
+    What it means
+        A value of the forward pass is too large for FP16, which ends at 65504, while everything that goes into it is
+        finite. The next normalisation or subtraction makes NaN of the infinity. FP32 and BF16 hold values up to 3e38.
+
+    Why it matters
+        With a GradScaler every such step is skipped and the scale falls for nothing. Without one the NaN reaches the
+        weights, and the model is lost.
+
+    How to fix
+        Run that module in FP32 (autocast off around it, its input cast with `.float()`), or use BF16. Clamping to
+        65504 helps where only a few values are beyond. A lower loss scale is useless: the loss scale has no part in
+        the forward pass.
+
+    Not to be mistaken for
+        The -inf of an attention mask. Large values in a module that runs in FP32 on purpose. Weights or data that hold
+        NaN already. A run whose loss had grown by orders of magnitude before: it diverged, in FP32 it would too.
+    """
+
+    code = "AMP201"
+    name = "activation-overflow"
+    severity = Severity.ERROR
+    needs = ("steps", "tensors")
+    after = ("attention-overflow", "norm-overflow", "loss-overflow", "mask-constant-overflow")
+    thresholds = {
+        "steps_error": Threshold(3, "three such steps are no accident of one batch"),
+        "large_value": Threshold(256, "sqrt(65504): products of two such values overflow"),
+        "near_max": Threshold(4, "two binades under 65504: the next batch may be beyond"),
+        "diverged": Threshold(100, "a loss this many times its start diverges by itself"),
+    }
+    HEALTHY = (
+        Example("the -inf of a causal mask", _mask),
+        Example("an infinity that harms nothing", lambda: _run(2.3, posinf=30)),
+        Example("values above 65504 in an FP32 island", lambda: _run(2.3, dtype="float32")),
+        Example("a diverging loss", _diverged),
+        Example("NaN in the data", _bad_data),
+    )
+    SICK = (
+        Example("the output of a projection", lambda: _run(posinf=20, neginf=10)),
+        Example("an operation between two modules", lambda: _run(slot="in", posinf=30)),
+        Example("NaN out of an operation between two modules", lambda: _run(slot="in", nan=30)),
+    )
+
+    def check(self, run: Run) -> Iterator[Finding]:
+        harmed = harmed_steps(run)
+        births = [
+            f
+            for f in forward_steps(run)
+            if f.birth is not None
+            and f.row.step in harmed
+            and f.weights_finite
+            and self._born_here(run, f, f.birth)
+            and loss_curve(run).growth_before(f.row.step) < self.threshold("diverged")
+        ]
+        if births and births[0].birth is not None:
+            yield self._finding(run, births, births[0].birth, harmed[births[0].row.step])
+
+    def _born_here(self, run: Run, step: ForwardStep, birth: TensorRow) -> bool:
+        """Whether the first nonfinite value is an overflow of FP16 and not, say, a division by zero."""
+        if birth.dtype != "float16" or (birth.inputs_finite is False):
+            return False
+        if birth.posinf + birth.neginf and birth.slot.startswith("out"):
+            return True
+        largest = step.largest_half
+        came_in = max(peak_before(run, birth), largest.absmax if largest is not None else 0.0)
+        return came_in >= self.threshold("large_value")
+
+    def _finding(self, run: Run, births: list[ForwardStep], birth: TensorRow, harm: str) -> Finding:
+        first, steps = births[0], len(births)
+        where = _where(birth, first)
+        seen = birth.posinf + birth.neginf > 0
+        lasting = (
+            steps >= self.threshold("steps_error")
+            or first.row is run.steps[-1]
+            or not first.row.found_inf
+        )
+        return self.finding(
+            f"An activation overflows FP16 {where}: values beyond 65504 become infinite, and {harm}.",
+            evidence=_evidence(run, first, birth, steps),
+            fixes=_fixes(run, birth, where),
+            location=Location((f"{birth.site} (activation)",), first.row.step, births[-1].row.step),
+            confidence=Confidence.HIGH if seen else Confidence.MEDIUM,
+            severity=Severity.ERROR if lasting else Severity.WARNING,
+        )
+
+
+def _where(birth: TensorRow, step: ForwardStep) -> str:
+    if birth.slot.startswith("out"):
+        return f"in `{birth.module or 'the model'}`"
+    before = step.activations[-1].module if step.activations else ""
+    return (
+        f"between `{before}` and `{birth.module}`"
+        if before
+        else f"on the way into `{birth.module}`"
+    )
+
+
+def _evidence(run: Run, step: ForwardStep, birth: TensorRow, steps: int) -> list[Evidence]:
+    peak, largest = peak_before(run, birth), step.largest_half
+    first, examined = birth.step, counted(len(forward_steps(run)), "step")
+    evidence = [
+        Evidence(
+            "nonfinite_elements", birth.nonfinite,
+            f"On step {first}, {birth.nonfinite} of {birth.numel} elements of `{birth.site}` (FP16) are infinite or "
+            "NaN: the first in the forward pass.",
+        ),
+        Evidence("steps_affected", steps, f"So it is on {steps} of {examined} examined."),
+    ]  # fmt: skip
+    if peak:
+        text = f"The largest finite value seen there is {number(peak)}; FP16 ends at 65504."
+        evidence.insert(1, Evidence("largest_finite", peak, text))
+    if largest is not None:
+        text = f"What comes before it is finite: at most {number(largest.absmax)}, in `{largest.site}`."
+        evidence.insert(1, Evidence("largest_before", largest.absmax, text))
+    return evidence
+
+
+def _fixes(run: Run, birth: TensorRow, where: str) -> list[Fix]:
+    out = birth.slot.startswith("out")
+    block = f"""\
+with torch.autocast("{device_type(run)}", enabled=False):
+    h = h.float()  # and what is computed {where}"""
+    own = "FP32 holds values up to 3e38; the rest stays in FP16. Mind that the next FP16 module casts its input back."
+    island = (
+        fp32_island(run, birth.module, own) if out else Fix(f"Compute in FP32 {where}", block, own)
+    )
+    clamp = "h = h.clamp(-65504, 65504)  # torch.finfo(torch.float16).max"
+    return [
+        island,
+        bf16_autocast(run, "BF16 has FP32's range: values up to 3e38."),
+        Fix(
+            "Clamp to FP16's range",
+            clamp,
+            f"Infinities {where} become 65504; right where few values are beyond it.",
+        ),
+    ]

@@ -1,0 +1,193 @@
+"""The rule loss-scale-too-small."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
+from ampdoctor.analysis.gradients import fp16_gradients_missing
+from ampdoctor.analysis.scale_range import scale_range
+from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind, loss_scaling
+from ampdoctor.analysis.vanishing import LIMITS, Limits, vanishing
+from ampdoctor.analysis.vanishing_report import (
+    evidence_of,
+    grade_of,
+    location_of,
+    range_evidence,
+    severity_of,
+    what_vanishes,
+)
+from ampdoctor.analysis.wording import counted, percent, scale_code, scale_text
+from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Severity
+from ampdoctor.rules.base import Example, Rule, Threshold
+from ampdoctor.trace.builder import RunBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.trace.run import Run
+
+_FLUSHED = {-30: 3000, -29: 4000, -28: 2500, -26: 450, -25: 50}
+_FITTING = {-12: 3000, -11: 4000, -10: 3000}
+
+
+def _run(scale: float | None, factor: float, before: dict[int, int], **config: float) -> RunBuilder:
+    """Six steps whose gradient enters FP16 with the exponents `before`, already scaled."""
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    alive = {e: n for e, n in before.items() if e >= -24} or {-24: before[-25]}
+    for step in range(6):
+        run.step(loss=2.3, loss_scale=scale)
+        if scale is not None and step == 0:
+            run.scaler(
+                "seen", enabled=True, scale=scale, backoff_factor=0.5, growth_factor=2.0, **config
+            )
+        run.call("backward", scaled="none" if scale is None else "all", factor=factor)
+        run.tensor(
+            "head",
+            "grad_output",
+            slot="cast",
+            cast_to="float16",
+            exponents=before,
+            loss_scale=scale,
+        )
+        zeros = 10000 - sum(alive.values())
+        for module in ("head", "body"):
+            run.tensor(
+                module,
+                "grad_output",
+                dtype="float16",
+                exponents=alive,
+                zeros=zeros,
+                loss_scale=scale,
+            )
+        if scale is not None:
+            run.scaler("hold", scale=scale, scale_after=scale)
+    return run
+
+
+class LossScaleTooSmall(Rule):
+    """The loss is scaled, but by too little: gradients still vanish in FP16.
+
+    What it means
+        A GradScaler whose scale is pinned or was started low, or a factor written by hand, multiplies the loss by a
+        number that leaves the gradients at FP16's lower edge (2^-24), where they are flushed to zero. There is room
+        above: a larger scale would hold them.
+
+    Why it matters
+        It looks as if loss scaling were taken care of, and yet the loss flattens early as if there were none.
+
+    How to fix
+        Let the scaler find the scale: `torch.amp.GradScaler()` with its defaults starts at 65536, doubles every 2000
+        steps and steps back by itself. If the scale must be fixed, take the one given in the evidence. BF16 needs none.
+
+    Not to be mistaken for
+        A scaler that is still on its way up from torch's default start. A scale that was driven down by an overflow in
+        the forward pass: then the overflow is the cause. Small gradients of the first layers that are as small in FP32.
+    """
+
+    code = "AMP102"
+    name = "loss-scale-too-small"
+    severity = Severity.ERROR
+    needs = ("steps", "tensors")
+    after = (
+        "scale-collapse",
+        "activation-overflow",
+        "nan-not-precision",
+        "unscaled-backward",
+        "norm-overflow",
+    )
+    thresholds = {name: Threshold(value, source) for name, (value, source) in LIMITS.items()}
+    HEALTHY = (
+        Example(
+            "gradients that fit at 65536",
+            lambda: _run(65536.0, 1.0, _FITTING, growth_interval=2000),
+        ),
+        Example(
+            "a pinned scale that fits", lambda: _run(1024.0, 1.0, _FITTING, growth_interval=10**9)
+        ),
+        Example("no scaling at all: another rule's case", lambda: _run(None, 1.0, _FLUSHED)),
+    )
+    SICK = (
+        Example("a scale pinned at 4", lambda: _run(4.0, 1.0, _FLUSHED, growth_interval=10**9)),
+        Example("a factor of 128 written by hand", lambda: _run(None, 128.0, _FLUSHED)),
+        Example("a scaler started at 1", lambda: _run(1.0, 1.0, _FLUSHED, growth_interval=2000)),
+    )
+
+    def lacks(self, run: Run) -> list[str]:
+        return run.missing(self.needs) or fp16_gradients_missing(run)
+
+    def check(self, run: Run) -> Iterator[Finding]:
+        scaling = loss_scaling(run)
+        limits = Limits(*(self.threshold(name) for name in LIMITS))
+        if scaling.kind in {ScalingKind.NONE, ScalingKind.DISABLED}:
+            return
+        found = vanishing(run, limits)
+        if found is None or not found.lasting:
+            return
+        scales = scale_range(
+            found.judged, weights_scaled=scaling.kind is not ScalingKind.HAND_WRITTEN
+        )
+        if not scales.has_room:
+            return
+        sure = found.key.counted or found.share >= limits.many
+        yield self.finding(
+            f"FP16 gradients vanish with {scaling.phrase}: {what_vanishes(found)}.",
+            evidence=[
+                Evidence(
+                    "loss_scale", scales.current, f"The loss scale is {scale_text(scales.current)}."
+                ),
+                *_growth_evidence(scaling, scales),
+                *evidence_of(run, found, limits),
+                *range_evidence(scales),
+            ],
+            fixes=_fixes(run, scaling, scales),
+            location=location_of(found),
+            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+            grade=grade_of(found.key),
+            severity=_severity(scaling, scales, severity_of(found, limits)),
+        )
+
+
+def _severity(scaling: LossScaling, scales: ScaleRange, severity: Severity) -> Severity:
+    """A scaler that still grows will get there: no fault from torch's own start, half a fault from a lower one."""
+    if scaling.kind is not ScalingKind.DYNAMIC:
+        return severity
+    return Severity.NOTE if scales.current >= DEFAULT_SCALE else Severity.WARNING
+
+
+def _growth_evidence(scaling: LossScaling, scales: ScaleRange) -> list[Evidence]:
+    config = scaling.config
+    if scaling.kind is not ScalingKind.DYNAMIC or config is None or not config.growth_interval:
+        return []
+    doublings = ceil(
+        log2(max(scales.suggested / scales.current, 2.0)) / log2(config.growth_factor or 2.0)
+    )
+    steps = doublings * config.growth_interval
+    text = (
+        f"The scale still grows, every {counted(config.growth_interval, 'step')}: "
+        f"{scale_text(scales.suggested)} is {counted(steps, 'step')} away."
+    )
+    return [Evidence("steps_to_suggested_scale", steps, text)]
+
+
+def _fixes(run: Run, scaling: LossScaling, scales: ScaleRange) -> list[Fix]:
+    suggested = scales.suggested
+    fixes = [
+        dynamic_scaler(
+            run,
+            suggested,
+            f"At {scale_text(suggested)} FP16 would flush {percent(scales.lost)} of the energy of any gradient seen, "
+            "and the scale follows them.",
+        ),
+        bf16_autocast(run, "Gradients keep FP32's range without any scale."),
+    ]
+    if scaling.kind is ScalingKind.HAND_WRITTEN:
+        code = f"SCALE = {scale_code(suggested)}\n(loss * SCALE).backward()  # and divide .grad by SCALE as before"
+        larger = scale_text(suggested / scales.current)
+        expected = (
+            f"The factor is {larger} times as large as now; still nothing checks for infinities."
+        )
+        fixes.append(Fix("Keep the hand-written factor, but make it larger", code, expected))
+    return fixes

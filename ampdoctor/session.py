@@ -1,0 +1,164 @@
+"""A recording from inside a training script, and what every recording has in common: its folder and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ampdoctor.config import load_config
+from ampdoctor.engine import Diagnosis, diagnose
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.live import WITHIN_THE_TRAINING, LiveFindings, Watcher
+from ampdoctor.report.layout import Page, joined
+from ampdoctor.report.terminal import console, show, show_diagnosis, show_finding, tell
+from ampdoctor.trace.run import open_run
+from ampdoctor.trace.writer import prepare_folder
+
+if TYPE_CHECKING:
+    import os
+
+    from rich.console import Console
+
+    from ampdoctor.record.recorder import Recorder
+
+RUNS = Path("ampdoctor-runs")
+"""Folder, in the working directory, that holds the runs nobody named a place for."""
+
+
+def new_run_folder(
+    name: str, out: str | os.PathLike[str] | None = None, *, force: bool = False
+) -> Path:
+    """Make the folder of a new run: `out`, or a fresh one called after `name` and the time.
+
+    Raises:
+        OutputExistsError: `out` holds something already; with `force` an earlier run in it is replaced.
+        OutputNotWritableError: it can't be created or written.
+    """
+    if out is not None:
+        prepare_folder(Path(out), force=force)
+        return Path(out)
+    stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder, number = RUNS / stem, 1
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            folder = RUNS / f"{stem}-{number}"
+            continue
+        except OSError:
+            pass  # prepare_folder tells it in one line
+        prepare_folder(folder)
+        return folder
+
+
+def conclude(folder: Path, to: Console) -> Diagnosis:
+    """Print the diagnosis of the run that has just ended, where it lies and what to type next.
+
+    Raises:
+        AmpDoctorError: the run or the settings can't be read.
+    """
+    run = open_run(folder)
+    diagnosis = diagnose(run, load_config(Path.cwd()))
+    if not run.steps and not diagnosis.findings:
+        tell(f"no optimizer step was seen, so there is nothing to diagnose ({folder})", to)
+        return diagnosis
+    to.print()
+    show_diagnosis(diagnosis, to)
+    page = Page(to.width)
+    page.blank()
+    page.say(joined(f"ampdoctor diagnose {folder}"), label="Again        ", label_style="bold")
+    if diagnosis.findings:
+        page.say(
+            joined(f"ampdoctor explain {diagnosis.findings[0].name}"),
+            label="Learn more   ",
+            label_style="bold",
+        )
+    show(page, to)
+    return diagnosis
+
+
+def reason_of(error: Exception) -> str:
+    """Return what went wrong, in one line."""
+    return (
+        error.message if isinstance(error, AmpDoctorError) else f"{type(error).__name__}: {error}"
+    )
+
+
+def watch(  # noqa: PLR0913 - what a user may say, all by keyword
+    model: Any = None,
+    *,
+    optimizer: Any = None,
+    scaler: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    every: int | None = None,
+    budget: float = 0.03,
+    force: bool = False,
+    report: bool = True,
+) -> Recorder:
+    """Record the training in this process; use it as a context manager, or call `.start()` and `.stop()`.
+
+    Args:
+        model: the model; found by itself where left out.
+        optimizer: its optimizer; found by itself where left out.
+        scaler: its GradScaler; found by itself where left out.
+        out: the run folder; a fresh one in `ampdoctor-runs` where left out.
+        every: examine every so many steps; chosen to keep the budget where left out.
+        budget: largest share of the training time to spend on examinations.
+        force: replace an earlier run in `out`.
+        report: print findings as they appear, and the diagnosis at the end, to stderr.
+
+    Raises:
+        OutputExistsError: `out` holds something already.
+        OutputNotWritableError: the run folder can't be written.
+    """
+    recorder = import_module("ampdoctor.record.recorder")
+    folder = new_run_folder(Path(sys.argv[0] or "python").stem, out, force=force)
+    reporting = _Reporting() if report else None
+    recording: Recorder = recorder.Recorder(
+        folder,
+        model=model,
+        optimizer=optimizer,
+        scaler=scaler,
+        every=every,
+        budget=budget,
+        on_open=reporting.opened if reporting else None,
+        on_close=reporting.closed if reporting else None,
+    )
+    return recording
+
+
+class _Reporting:
+    """What `watch` prints. Nothing here may raise into the training."""
+
+    def __init__(self) -> None:
+        self._live: LiveFindings | None = None
+
+    def opened(self, folder: Path) -> None:
+        try:
+            watcher = Watcher(folder, load_config(Path.cwd()))
+            self._live = LiveFindings(watcher, _tell_finding, WITHIN_THE_TRAINING)
+            self._live.start()
+        except Exception as error:  # noqa: BLE001 - never into the training
+            _tell_failure("no findings while the run goes on", error)
+
+    def closed(self, folder: Path) -> None:
+        try:
+            if self._live is not None:
+                self._live.stop()
+            conclude(folder, console(stderr=True))
+        except Exception as error:  # noqa: BLE001 - never into the training
+            _tell_failure(f"no diagnosis; try `ampdoctor diagnose {folder}`", error)
+
+
+def _tell_finding(finding: Any) -> None:
+    show_finding(finding, console(stderr=True))
+
+
+def _tell_failure(what: str, error: Exception) -> None:
+    with contextlib.suppress(Exception):  # stderr may be gone: then nobody is left to tell
+        tell(f"{what}: {reason_of(error)}", console(stderr=True))

@@ -1,0 +1,63 @@
+"""A diagnosis in one sentence."""
+
+from __future__ import annotations
+
+import math
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from ampdoctor.finding import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampdoctor.finding import Finding
+    from ampdoctor.trace.run import Run
+
+
+def verdict_of(run: Run, roots: Sequence[Finding], crashed: Sequence[str] = ()) -> str:
+    """Return what is to be said of `run`, given its root findings, worst first, and the rules that failed.
+
+    A run is called healthy only where there was something to judge, every rule did its work and nothing is left
+    unexplained.
+    """
+    faults = [f for f in roots if f.severity is not Severity.NOTE]
+    failed = f"; could not be judged by {', '.join(crashed)}, which failed" if crashed else ""
+    if faults:
+        return _fault(faults) + failed
+    return _without_fault(run, healthy=not crashed) + failed
+
+
+def _fault(faults: Sequence[Finding]) -> str:
+    first = faults[0]
+    more = len(faults) - 1
+    rest = f", and {more} more {'fault' if more == 1 else 'faults'}" if more else ""
+    return f"{first.summary.rstrip('.')} ({first.name}){rest}"
+
+
+def _without_fault(run: Run, *, healthy: bool) -> str:
+    ended = f"; the training ended with {run.info.exception}" if run.info.exception else ""
+    if not run.steps:
+        return "nothing to judge: no optimizer step was seen" + ended
+    broken = _nonfinite_from(run)
+    if broken is not None:
+        return (
+            f"no cause found: the loss is NaN or infinite from step {broken} on, and no rule explains it"
+            + ended
+        )
+    examined = sum(step.examined for step in run.steps)
+    if not examined:
+        return f"nothing found in {_steps(len(run.steps))}, of which none was examined" + ended
+    extent = f"no precision fault found in {examined} of {_steps(len(run.steps))} examined"
+    return f"healthy: {extent}" if healthy and not ended else extent + ended
+
+
+def _nonfinite_from(run: Run) -> int | None:
+    """Return the step from which on every loss is NaN or infinite, up to the end."""
+    losses = [(s.step, s.loss) for s in run.steps if s.loss is not None]
+    broken = list(takewhile(lambda entry: not math.isfinite(entry[1]), reversed(losses)))
+    return broken[-1][0] if broken else None
+
+
+def _steps(count: int) -> str:
+    return f"{count} step" if count == 1 else f"{count} steps"

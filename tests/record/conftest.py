@@ -1,0 +1,102 @@
+"""What every test of the recorder rests on: errors of ours raise, and nothing of ours stays behind."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as module_hooks
+from torch.optim import optimizer as optimizer_hooks
+
+from ampdoctor.record.recorder import STRICT_VARIABLE, Recorder
+from tests.record.recording import Recording
+from tests.record.training import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _frozen_heap() -> Iterator[None]:
+    """What is imported is no business of the garbage collector's: each of its passes is ten times faster then."""
+    Training(precision="fp16").run(1)  # torch imports half of itself when it is first used
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def _strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STRICT_VARIABLE, "1")
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process() -> Iterator[None]:
+    """Optimizers of earlier tests would be taken for the training's own: the recorder looks for those that live."""
+    gc.collect()
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(_fresh_process: None) -> Iterator[None]:
+    before = hooks_in_place()
+    yield
+    assert hooks_in_place() == before
+    gc.collect()
+    assert not [m for m in gc.get_objects() if issubclass(type(m), nn.Module) and _own_hooks(m)]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Recording:
+    """Records a training of the test's into a folder of its own."""
+    return Recording(tmp_path / "run")
+
+
+@pytest.fixture
+def recorder(recording: Recording) -> Iterator[Recorder]:
+    """A recorder that has started and examines every step."""
+    with recording.start(every=1) as started:
+        yield started
+
+
+def hooks_in_place() -> dict[str, Any]:
+    """Return everything in torch that a recorder may touch, as it is now."""
+    found: dict[str, Any] = {
+        "torch.autograd.backward": torch.autograd.backward,
+        "Optimizer.zero_grad": torch.optim.Optimizer.zero_grad,
+        "sys.meta_path": list(sys.meta_path),
+        "sys.excepthook": sys.excepthook,
+    }
+    for name in dir(torch.amp.GradScaler):
+        found[f"GradScaler.{name}"] = inspect.getattr_static(torch.amp.GradScaler, name)
+    for holder in (
+        torch.nn.utils,
+        torch.nn.utils.clip_grad,
+        sys.modules["torch.nn.utils.clip_grad"],
+    ):
+        for name in ("clip_grad_norm_", "clip_grad_value_"):
+            found[f"{holder.__name__}.{name}"] = getattr(holder, name)
+    for holder in (module_hooks, optimizer_hooks):
+        for name, value in vars(holder).items():
+            if name.startswith("_global_") and hasattr(value, "items"):
+                found[f"{holder.__name__}.{name}"] = dict(value)
+    return found
+
+
+def _own_hooks(module: nn.Module) -> list[str]:
+    """Return the names of the hook dictionaries of `module` that hold something of ours."""
+    return [
+        name
+        for name, hooks in vars(module).items()
+        if name.endswith("_hooks")
+        and any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
+    ]

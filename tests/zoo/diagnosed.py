@@ -1,0 +1,68 @@
+"""Run a training script under plain `ampdoctor run` in a fresh process, and read what it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROOT_RULES = (
+    "gradient-underflow",
+    "loss-scale-too-small",
+    "loss-scale-too-large",
+    "scale-collapse",
+    "scale-hunting",
+    "activation-overflow",
+    "unscaled-backward",
+    "clip-before-unscale",
+    "lost-updates",
+)
+"""The rules whose scripts are held to their expectation so far."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the diagnosis says."""
+
+    document: dict[str, Any]
+
+    @property
+    def faults(self) -> list[str]:
+        """Names of the root findings of severity warning or error, worst first."""
+        findings = self.document["findings"]
+        return [f["name"] for f in findings if f["severity"] != "note"]
+
+    @property
+    def unsaid(self) -> list[Any]:
+        """Rules that crashed."""
+        return list(self.document["crashed"])
+
+
+def diagnosed(script: Path, folder: Path) -> Told:
+    """Run `script` unmodified and return its diagnosis."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "AMPDOCTOR_STRICT": "1"}
+    command = [sys.executable, "-m", "ampdoctor", "run", "--out", str(folder), str(script)]
+    subprocess.run(command, env=environment, capture_output=True, check=False)
+    judged = subprocess.run(
+        [sys.executable, "-m", "ampdoctor", "diagnose", str(folder), "--format", "json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert judged.returncode in (0, 1), judged.stderr
+    return Told(json.loads(judged.stdout))
+
+
+def expectation(script: Path) -> str:
+    """Return the rule that the header of `script` names; only the tests read it."""
+    for line in script.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# expect:"):
+            return line.split(":", 1)[1].split("(")[0].strip()
+    raise AssertionError(f"{script} expects nothing")
