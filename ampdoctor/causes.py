@@ -33,11 +33,14 @@ def root_findings(
 
 
 def _root(finding: Finding, cause: dict[int, Finding | None]) -> Finding:
-    seen = {id(finding)}
-    while (above := cause[id(finding)]) is not None and id(above) not in seen:
-        seen.add(id(above))
-        finding = above
-    return finding
+    chain = [finding]
+    while (above := cause[id(chain[-1])]) is not None:
+        if any(above is f for f in chain):
+            # Two that explain each other: the worst and earliest of them stands for both.
+            start = next(i for i, f in enumerate(chain) if f is above)
+            return min(chain[start:], key=_order)
+        chain.append(above)
+    return chain[-1]
 
 
 def _cause(

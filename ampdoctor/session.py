@@ -69,8 +69,8 @@ def conclude(folder: Path, to: Console) -> Diagnosis:
         return diagnosis
     to.print()
     show_diagnosis(diagnosis, to)
+    to.print()
     page = Page(to.width)
-    page.blank()
     page.say(joined(f"ampdoctor diagnose {folder}"), label="Again        ", label_style="bold")
     if diagnosis.findings:
         page.say(

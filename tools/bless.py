@@ -49,7 +49,7 @@ def anonymous(folder: Path) -> RunInfo:
 
 def expected(folder: Path) -> str:
     """Return the diagnosis of the sample in `folder` as JSON, the same wherever it lies."""
-    return render(replace(diagnose(open_run(folder)), run=folder.name)) + "\n"
+    return render(replace(diagnose(open_run(folder)), run=folder.name))
 
 
 def main() -> None:

@@ -40,15 +40,15 @@ class LossScaling:
 
     Attributes:
         kind: by which means.
-        first: the first scale in force; 1 without scaling.
+        first: the first scale in force; None where none is known.
         last: the scale at the end of what was recorded.
         config: the scaler's own settings; None without a scaler.
         factor: number by which the loss was multiplied in code, the scaler's scale left out (1/8 for `loss / 8`).
     """
 
     kind: ScalingKind
-    first: float = 1.0
-    last: float = 1.0
+    first: float | None = None
+    last: float | None = None
     config: ScalerRow | None = None
     factor: float = 1.0
 
@@ -60,18 +60,18 @@ class LossScaling:
     @property
     def phrase(self) -> str:
         """The scaling as a noun phrase: "a loss scale pinned at 4"."""
-        match self.kind:
-            case ScalingKind.NONE:
-                return "no loss scaling"
-            case ScalingKind.DISABLED:
-                return "a GradScaler that is disabled"
-            case ScalingKind.HAND_WRITTEN:
-                return f"a hand-written loss scale of {scale_text(self.last)}"
-            case ScalingKind.STATIC:
-                return f"a loss scale pinned at {scale_text(self.last)}"
-            case ScalingKind.DYNAMIC if self.first == self.last:
-                return f"dynamic loss scaling at {scale_text(self.last)}"
-        return f"dynamic loss scaling from {scale_text(self.first)} to {scale_text(self.last)}"
+        first = scale_text(self.first) if self.first is not None else "unknown"
+        last = scale_text(self.last) if self.last is not None else "unknown"
+        moved = f"from {first} to {last}" if self.first != self.last else f"at {last}"
+        return {
+            ScalingKind.NONE: "no loss scaling",
+            ScalingKind.DISABLED: "a GradScaler that is disabled",
+            ScalingKind.HAND_WRITTEN: f"a hand-written loss scale of {last}",
+            ScalingKind.STATIC: f"a loss scale pinned at {last}",
+            ScalingKind.DYNAMIC: f"dynamic loss scaling {moved}"
+            if last != "unknown"
+            else "dynamic loss scaling",
+        }[self.kind]
 
 
 @once_per_run
@@ -84,7 +84,7 @@ def loss_scaling(run: Run) -> LossScaling:
     if config is not None:
         scales = [s for row in run.scaler for s in (row.scale, row.scale_after) if s is not None]
         kind = ScalingKind.DYNAMIC if _grows(run, config) else ScalingKind.STATIC
-        first, last = (scales[0], scales[-1]) if scales else (1.0, 1.0)
+        first, last = (scales[0], scales[-1]) if scales else (None, None)
         return LossScaling(kind, first, last, config, factor)
     if factor > 1.0:
         return LossScaling(ScalingKind.HAND_WRITTEN, factors[0], factors[-1], None, factor)

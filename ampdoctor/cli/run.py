@@ -108,7 +108,10 @@ def _tell_outcome(folder: Path, returncode: int, to: Console, *, quiet: bool, de
 def _recorded(folder: Path, returncode: int, to: Console) -> bool:
     """Complete run.json; where there is none, say so and leave no empty folder behind."""
     if (folder / FILE_NAME).is_file():
-        finish(folder, returncode)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: what was recorded can be diagnosed all the same
+            finish(folder, returncode)
         return True
     if folder.parent == RUNS:
         with contextlib.suppress(OSError):

@@ -16,7 +16,12 @@ _RESERVE = 0.5
 
 def cuda_in_use() -> bool:
     """Whether the training has a CUDA context; ours would be the first otherwise, and cost memory."""
-    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())
+    return bool(torch.cuda.is_initialized())
+
+
+def capturing() -> bool:
+    """Whether a CUDA graph is being captured: whatever runs now would be replayed for ever, and waiting is forbidden."""
+    return cuda_in_use() and torch.cuda.is_current_stream_capturing()
 
 
 def fits(tensors: Iterable[torch.Tensor]) -> bool:

@@ -65,6 +65,7 @@ class _TorchFinder(MetaPathFinder):
         except Exception as error:
             if self._recording.strict:
                 raise
+            _leave_word(self._recording, error)
             print(f"ampdoctor: not recording: {error}", file=sys.stderr)  # noqa: T201
 
 
@@ -103,6 +104,16 @@ def _record(recording: Recording) -> None:
         ahead(kind, error, _without_own_frames(trace))
 
     sys.excepthook = hook
+
+
+def _leave_word(recording: Recording, error: Exception) -> None:
+    """Say in the run folder why it stays empty; whoever launched us reads it there."""
+    try:
+        from ampdoctor.trace.info import RunInfo, write_info
+
+        write_info(recording.out, RunInfo(status="degraded", degraded=f"{type(error).__name__}: {error}"))
+    except (ImportError, OSError):
+        return
 
 
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:

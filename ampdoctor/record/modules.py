@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
-from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.record.headroom import capturing
 from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
 from ampdoctor.trace.schema import ModuleRow
 
@@ -215,9 +215,8 @@ def in_backward() -> bool:
 def _traced() -> bool:
     """Whether this is no plain execution: a trace or CUDA graph would replay ours for ever, and values of torch.func
     can't be looked at."""
-    if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
-        return True
-    return cuda_in_use() and torch.cuda.is_current_stream_capturing()
+    traced = torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None
+    return traced or capturing()
 
 
 def _counts(module: nn.Module) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ampdoctor.errors import AmpDoctorError
+
 FIRST_STEPS = 3
 """A fault of the set-up shows at once, and a short run must get its examination too."""
 
@@ -22,9 +24,14 @@ class Schedule:
     Args:
         every: examine each `every`-th step whatever it costs; None for the default schedule within the budget.
         budget: largest share of wall time that examinations may take.
+
+    Raises:
+        AmpDoctorError: `every` is below 1.
     """
 
     def __init__(self, every: int | None = None, budget: float = 0.03) -> None:
+        if every is not None and every < 1:
+            raise AmpDoctorError(f"every must be at least 1, not {every}")
         self.every = every
         self.budget = budget
         self._spent = 0.0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.headroom import capturing
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,7 +52,7 @@ class State:
 
         def safe(*args: Any, **kwargs: Any) -> Any:
             # Asked first: what torch.compile traces of this is then a constant, without a graph break.
-            if torch.compiler.is_compiling() or not self.active:
+            if torch.compiler.is_compiling() or not self.active or capturing():
                 return None
             with self.guard:
                 return function(*args, **kwargs)

@@ -39,7 +39,8 @@ def tensors_in(value: Any, depth: int = _MAX_DEPTH) -> Iterator[torch.Tensor]:
 
 def autocast_dtype(device_type: str) -> str | None:
     """Return the autocast dtype in force for `device_type`, None where autocast is off."""
-    if not torch.is_autocast_enabled(device_type):
+    # Torch knows no autocast for some devices (meta) and would raise.
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
         return None
     return dtype_name(torch.get_autocast_dtype(device_type))
 
@@ -146,6 +147,6 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _autocast_off(device_type: str) -> contextlib.AbstractContextManager[Any]:
-    if torch.is_autocast_enabled(device_type):
+    if autocast_dtype(device_type) is not None:
         return torch.autocast(device_type, enabled=False)
     return contextlib.nullcontext()

@@ -53,7 +53,7 @@ def _to_host(
 ) -> tuple[torch.Tensor, torch.cuda.Event | None]:
     if device.type != "cuda":
         return joined.cpu(), None
-    host = torch.empty(joined.shape, dtype=joined.dtype, pin_memory=True)
+    host = torch.empty(joined.shape, dtype=joined.dtype, device="cpu", pin_memory=True)
     host.copy_(joined, non_blocking=True)
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(device))

@@ -90,7 +90,7 @@ def _location(paper: Page, location: Location) -> None:
     sites = [joined(site) for site in location.sites[:SITES_SHOWN]]
     hidden = len(location.sites) - len(sites)
     if sites:
-        more = f" and {hidden} more" if hidden else ""
+        more = " " + joined(f"and {hidden} more") if hidden else ""
         paper.say(", ".join(sites) + more, indent=2, label="Where  ", label_style="bold")
     when = ", ".join(part for part in (_steps(location), _ranks(location)) if part)
     if when:
@@ -136,7 +136,7 @@ def _foot(paper: Page, diagnosis: Diagnosis) -> None:
     _list(paper, "Nothing found", [", ".join(diagnosis.passed)] if diagnosis.passed else [])
     skipped = [f"{rule.rule} ({rule.reason})" for rule in diagnosis.skipped]
     _list(paper, "Not examined", skipped)
-    _list(paper, "Mind", diagnosis.examined.gaps)
+    _list(paper, "Incomplete", diagnosis.examined.gaps)
 
 
 def _list(paper: Page, title: str, entries: Sequence[str], *, label_style: str = "bold") -> None:

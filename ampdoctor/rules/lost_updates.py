@@ -73,7 +73,7 @@ class LostUpdates(Rule):
     name = "lost-updates"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("master-weights-missing",)
+    after = ("master-weights-missing", "optimizer-state-half")
     thresholds = {
         "energy_warning": Threshold(
             0.2, "a fifth of the intended movement: as if on a learning rate 10 % lower"

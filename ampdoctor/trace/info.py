@@ -64,8 +64,12 @@ class RunInfo:
 def write_info(folder: Path, info: RunInfo) -> None:
     """Write run.json in one atomic step, so that a reader never sees half of it."""
     scratch = folder / f".{FILE_NAME}.{os.getpid()}"
-    scratch.write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
-    scratch.replace(folder / FILE_NAME)
+    try:
+        scratch.write_text(json.dumps(asdict(info), indent=2) + "\n", encoding="utf-8")
+        scratch.replace(folder / FILE_NAME)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
 
 
 def update_info(folder: Path, **changes: Any) -> RunInfo:
@@ -97,13 +101,20 @@ def read_info(folder: Path) -> RunInfo:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         version = int(raw["schema_version"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise TraceCorruptError(f"{path} is not readable: {error}") from None
-    _check_version(version, path)
-    known = {f.name for f in fields(RunInfo)}
-    values = {key: value for key, value in raw.items() if key in known}
-    values["command"] = tuple(values.get("command", ()))
-    return RunInfo(**values)
+        _check_version(version, path)
+        known = {f.name for f in fields(RunInfo)}
+        values = {key: value for key, value in raw.items() if key in known}
+        values["command"] = tuple(values.get("command", ()))
+    except KeyError:
+        reason = "it does not say which version of the schema it has"
+    except (ValueError, TypeError, AttributeError, OSError) as error:
+        reason = str(error)
+    else:
+        return RunInfo(**values)
+    raise TraceCorruptError(
+        f"{path} is not readable: {reason}",
+        hint="if another program wrote over it, take it from a copy of the run; else record the run again",
+    )
 
 
 def _check_version(version: int, path: Path) -> None:

@@ -75,7 +75,8 @@ class Run:
         """The recording process is gone and never said that it was done: killed, or the machine went down."""
         info = self.info
         if info.status == "crashed":
-            return info.exit_code is not None and info.exit_code < 0
+            # A Ctrl-C ends a process by a signal too, but not before the recorder has put things in order.
+            return info.exit_code is not None and info.exit_code < 0 and info.ended is None
         if info.status != "running" or info.pid == 0:
             return False
         return info.host == socket.gethostname() and not _alive(info.pid)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _CONTINUATION = b"\xff\xff\xff\xff"
 """First bytes of every message of an Arrow IPC stream."""
 
+_WITHOUT_IT = "delete the file to read the rest of the run without it"
+
 
 @dataclass(frozen=True)
 class StreamContents:
@@ -36,10 +38,7 @@ def read_stream(path: Path, table: Table) -> StreamContents:
     """
     data = path.read_bytes()
     if not data.startswith(_CONTINUATION[: len(data)]):
-        raise TraceCorruptError(
-            f"{path} is not an Arrow stream",
-            hint="delete the file to read the rest of the run without it",
-        )
+        raise TraceCorruptError(f"{path} is not an Arrow stream", hint=_WITHOUT_IT)
     batches, notice = _complete_batches(data, path)
     if not batches:
         return StreamContents(table.arrow.empty_table(), notice)
@@ -65,14 +64,22 @@ def _complete_batches(data: bytes, path: Path) -> tuple[list[pa.RecordBatch], st
 
 def _conform(found: pa.Table, table: Table, path: Path) -> pa.Table:
     columns = []
+    try:
+        names = set(found.column_names)
+    except UnicodeDecodeError as error:
+        raise TraceCorruptError(f"{path} has a damaged schema: {error}", hint=_WITHOUT_IT) from None
     for column in table.columns:
-        if column.name in found.column_names:
+        if column.name in names:
             try:
                 columns.append(found[column.name].cast(column.type))
             except pa.ArrowException as error:
-                raise TraceCorruptError(f"{path}: column {column.name}: {error}") from None
+                raise TraceCorruptError(
+                    f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT
+                ) from None
         elif column.nullable:
             columns.append(pa.nulls(found.num_rows, column.type))
         else:
-            raise TraceCorruptError(f"{path} lacks the column {column.name}")
+            raise TraceCorruptError(
+                f"{path} lacks the column {column.name}", hint=_WITHOUT_IT
+            )
     return pa.table(columns, schema=table.arrow)

@@ -19,11 +19,16 @@ _FP32_SPECIAL = 255
 """Exponent field of inf and NaN."""
 
 
+_PACKED = {getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(torch, name)}
+"""dtypes that hold several values an element and that torch can't convert."""
+
+
 def measurable(tensor: torch.Tensor) -> bool:
     """Whether statistics can be taken: a plain, dense, real or complex floating-point tensor with storage."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.dtype not in _PACKED
         and tensor.layout is torch.strided
         and tensor.device.type != "meta"
     )
@@ -34,7 +39,7 @@ def statistics_vector(tensor: torch.Tensor) -> torch.Tensor:
     values = tensor.detach()
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    flat = values.reshape(-1)
+    flat = _flat(values.resolve_neg())
     measure = _on_cpu if flat.device.type == "cpu" else _on_device
     if flat.numel() == 0:
         return torch.zeros(EXTRA, dtype=torch.float64, device=flat.device)
@@ -47,6 +52,12 @@ def statistics_vector(tensor: torch.Tensor) -> torch.Tensor:
     return vector
 
 
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """Return the elements in the order in which they lie in memory: a permuted tensor (channels last) needs no copy."""
+    by_stride = sorted(range(values.ndim), key=values.stride, reverse=True)
+    return values.permute(by_stride).reshape(-1)
+
+
 def _on_cpu(flat: torch.Tensor) -> torch.Tensor:
     """One pass over the exponent fields of FP32, which holds every narrower value exactly and as a normal number."""
     if flat.dtype is torch.float64:
@@ -54,7 +65,7 @@ def _on_cpu(flat: torch.Tensor) -> torch.Tensor:
     x = flat.float()
     fields = (x.view(torch.int32) >> 23) & _FP32_SPECIAL
     counts = torch.bincount(fields, minlength=_FP32_SPECIAL + 1)
-    vector = torch.zeros(EXTRA, dtype=torch.float64)
+    vector = torch.zeros(EXTRA, dtype=torch.float64, device=flat.device)
     first = HEADER - LOWEST - _FP32_BIAS
     vector[first + 1 : first + _FP32_SPECIAL] = counts[1:_FP32_SPECIAL].double()
     if counts[_FP32_SPECIAL]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ampdoctor.precision import precision_used
-
 from ampdoctor.engine import Diagnosis, Examined, Ignored, NotRun
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
+from ampdoctor.precision import precision_used
 from ampdoctor.trace.builder import RunBuilder
 
 SOURCE = "/srv/projects/pretraining/scripts/with/a/long/path/train_bert_mlm.py:88"

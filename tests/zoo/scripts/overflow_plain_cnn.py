@@ -2,6 +2,7 @@
 # wrong:  after some layers they pass 65504, the first loss is NaN and, without a scaler, so are the weights
 # expect: activation-overflow
 # run:    overflow_plain_cnn.py [fp32|fixed]
+import itertools
 import sys
 
 import torch
@@ -21,7 +22,7 @@ class FaceEmbedder(nn.Module):
         super().__init__()
         widths = [3, 12, 12, 12, 12, 12, 12, 12, 12]
         self.convs = nn.ModuleList(
-            nn.Conv2d(i, o, 3, padding=1) for i, o in zip(widths, widths[1:], strict=False)
+            nn.Conv2d(i, o, 3, padding=1) for i, o in itertools.pairwise(widths)
         )
         for conv in self.convs:
             nn.init.normal_(conv.weight, std=1.0)

@@ -1,0 +1,62 @@
+"""The statistics of a tensor as numpy counts them, element by element in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ampdoctor.record.stats import HIGHEST, LOWEST, Statistics, decode, statistics_vector
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What `Statistics` should hold; exponents as {exponent: count}."""
+
+    zeros: int
+    nan: int
+    posinf: int
+    neginf: int
+    absmax: float
+    exponents: dict[int, int]
+    sum_squares: float
+
+
+def expected(tensor: torch.Tensor) -> Expected:
+    """Count the elements of `tensor`."""
+    x = np.asarray(tensor.detach().double().reshape(-1).tolist(), dtype=np.float64)
+    finite = x[np.isfinite(x)]
+    nonzero = finite[finite != 0]
+    exponents = np.clip(np.frexp(nonzero)[1] - 1, LOWEST, HIGHEST)
+    found, counts = np.unique(exponents, return_counts=True)
+    with np.errstate(over="ignore", under="ignore"):
+        energy = float(np.square(finite).sum())
+    return Expected(
+        zeros=int((finite == 0).sum()),
+        nan=int(np.isnan(x).sum()),
+        posinf=int(np.isposinf(x).sum()),
+        neginf=int(np.isneginf(x).sum()),
+        absmax=float(np.abs(finite).max(initial=0.0)),
+        exponents=dict(zip(found.tolist(), counts.tolist(), strict=True)),
+        sum_squares=energy,
+    )
+
+
+def measured(tensor: torch.Tensor) -> Statistics:
+    """Return what the recorder measures."""
+    return decode(statistics_vector(tensor).numpy())
+
+
+def exponents_of(found: Statistics) -> dict[int, int]:
+    """Return the histogram as {exponent: count}."""
+    return {found.exp_lowest + i: n for i, n in enumerate(found.exp_counts) if n}
+
+
+def as_expected(found: Statistics) -> dict[str, Any]:
+    """Return `found` in the shape of `Expected`."""
+    return {
+        "zeros": found.zeros, "nan": found.nan, "posinf": found.posinf, "neginf": found.neginf,
+        "absmax": found.absmax, "exponents": exponents_of(found), "sum_squares": found.sum_squares,
+    }  # fmt: skip

@@ -1,0 +1,78 @@
+"""Which steps are examined."""
+
+from __future__ import annotations
+
+import pytest
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.record.schedule import BURST_STEPS, FIRST_PAUSE, FREE_SECONDS, Schedule
+
+
+def _examined(schedule: Schedule, steps: int) -> dict[int, str]:
+    return {step: reason for step in range(steps) if (reason := schedule.reason(step))}
+
+
+def test_the_default_takes_the_first_steps_powers_of_two_and_every_fiftieth() -> None:
+    examined = _examined(Schedule(), 201)
+    assert [s for s, reason in examined.items() if reason == "first"] == [0, 1, 2]
+    assert [s for s, reason in examined.items() if reason == "interval"] == [4, 8, 16, 32, 50, 100, 150, 200]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, list(range(9))), (4, [0, 1, 2, 4, 8]), (1000, [0, 1, 2])])
+def test_every_so_many_steps(every: int, expected: list[int]) -> None:
+    assert list(_examined(Schedule(every), 9)) == expected
+
+
+@pytest.mark.parametrize("every", [0, -1])
+def test_a_distance_below_one_is_refused(every: int) -> None:
+    with pytest.raises(AmpDoctorError, match="every"):
+        Schedule(every)
+
+
+def test_a_burst_follows_an_alarm_and_bears_its_name() -> None:
+    schedule = Schedule()
+    schedule.alarm("skip", 10)
+    examined = _examined(schedule, 20)
+    assert {s: r for s, r in examined.items() if r == "skip"} == {10 + i: "skip" for i in range(BURST_STEPS)}
+
+
+def test_a_lasting_fault_gets_fewer_and_fewer_bursts() -> None:
+    schedule = Schedule(every=10**9)
+    for step in range(400):
+        schedule.alarm("skip", step)
+    bursts = [s for s, reason in _examined(schedule, 420).items() if reason == "skip"]
+    starts = [s for s in bursts if s - 1 not in bursts]
+    # The first falls into the first steps; pauses double: 25, 50, 100, 200.
+    assert [b - a for a, b in zip(starts, starts[1:], strict=False)][-3:] == [2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 8 * FIRST_PAUSE]
+
+
+def test_another_kind_of_alarm_is_not_silenced() -> None:
+    schedule = Schedule()
+    schedule.alarm("skip", 10)
+    schedule.alarm("plateau", 13)
+    assert _examined(schedule, 16)[13] == "plateau"
+
+
+def test_a_burst_also_comes_between_fixed_distances() -> None:
+    schedule = Schedule(every=100)
+    schedule.alarm("nonfinite-loss", 7)
+    assert list(_examined(schedule, 20)) == [0, 1, 2, 7, 8]
+
+
+def test_the_budget_binds_beyond_the_free_seconds() -> None:
+    schedule = Schedule(budget=0.1)
+    schedule.account(wall_seconds=FREE_SECONDS, examination_seconds=FREE_SECONDS)
+    assert schedule.reason(4) == "interval"
+    schedule.account(wall_seconds=1.0, examination_seconds=0.5)
+    assert schedule.reason(4) is None
+    schedule.alarm("skip", 5)
+    assert schedule.reason(5) is None
+    # It recovers as training goes on: 5.5 s of 55 s are a tenth.
+    schedule.account(wall_seconds=55.0, examination_seconds=0.0)
+    assert schedule.reason(5) == "skip"
+
+
+def test_a_fixed_distance_is_kept_whatever_it_costs() -> None:
+    schedule = Schedule(every=5, budget=0.0)
+    schedule.account(wall_seconds=100.0, examination_seconds=100.0)
+    assert list(_examined(schedule, 11)) == [0, 1, 2, 5, 10]

@@ -1,0 +1,73 @@
+"""One sentence, and never "healthy" where something is left unexplained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ampdoctor.finding import Severity
+from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.verdict import verdict_of
+from tests.unit.test_finding import FOUND
+
+NOTE = replace(FOUND, severity=Severity.NOTE)
+
+
+def _run(*losses: float | None, **info: object) -> RunBuilder:
+    run = RunBuilder(**info)
+    for loss in losses:
+        run.step(loss=loss)
+    return run
+
+
+def test_the_first_fault_is_the_verdict() -> None:
+    run = _run(1.0).build()
+    assert verdict_of(run, [FOUND]) == "Gradients vanish (gradient-underflow)"
+    assert (
+        verdict_of(run, [FOUND, FOUND]) == "Gradients vanish (gradient-underflow), and 1 more fault"
+    )
+    assert verdict_of(run, [FOUND, FOUND, FOUND, NOTE]).endswith(", and 2 more faults")
+
+
+def test_a_note_is_no_fault() -> None:
+    verdict = verdict_of(_run(1.0, 1.0).build(), [NOTE])
+    assert verdict == "healthy: no precision fault found in 2 of 2 steps examined"
+
+
+def test_a_run_that_was_not_examined_is_not_called_healthy() -> None:
+    run = RunBuilder().step(examined=False).build()
+    assert verdict_of(run, []) == "nothing found in 1 step, of which none was examined"
+
+
+@pytest.mark.parametrize("end", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_ends_nonfinite_is_not_called_healthy(end: float) -> None:
+    verdict = verdict_of(_run(1.0, end, end).build(), [])
+    assert (
+        verdict
+        == "no cause found: the loss is NaN or infinite from step 1 on, and no rule explains it"
+    )
+
+
+def test_one_bad_batch_in_the_middle_is_not_the_end() -> None:
+    assert verdict_of(_run(1.0, math.nan, 1.0, None).build(), []).startswith("healthy")
+
+
+def test_an_exception_of_the_training_is_told() -> None:
+    run = _run(1.0, status="crashed", exception="ValueError: Attempting to unscale FP16 gradients.")
+    verdict = verdict_of(run.build(), [])
+    assert verdict.endswith(
+        "; the training ended with ValueError: Attempting to unscale FP16 gradients."
+    )
+    assert not verdict.startswith("healthy")
+
+
+def test_a_failed_rule_is_told() -> None:
+    run = _run(1.0).build()
+    failed = "; could not be judged by lost-updates, which failed"
+    assert (
+        verdict_of(run, [], ["lost-updates"])
+        == "no precision fault found in 1 of 1 step examined" + failed
+    )
+    assert verdict_of(run, [FOUND], ["lost-updates"]).endswith(failed)
