@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import log2
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ampdoctor.analysis.wording import scale_text
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
-    from ampdoctor.trace.schema import ScalerRow
+    from ampdoctor.trace.schema import CallRow, ScalerRow
 
 DEFAULT_SCALE = 65536.0
 """Where torch.amp.GradScaler starts (2^16)."""
@@ -78,16 +79,19 @@ class LossScaling:
 def loss_scaling(run: Run) -> LossScaling:
     """Return how the loss of `run` was scaled."""
     seen = [row for row in run.scaler if row.event == "seen"]
-    factors = [f for row in run.calls if row.call == "backward" and (f := row.factor) is not None]
-    factor = median(factors) if factors else 1.0
+    backwards = [row for row in run.calls if row.call == "backward" and row.factor is not None]
+    factor = median(row.factor or 1.0 for row in backwards) if backwards else 1.0
     config = next((row for row in seen if row.enabled), None)
     if config is not None:
         scales = [s for row in run.scaler for s in (row.scale, row.scale_after) if s is not None]
         kind = ScalingKind.DYNAMIC if _grows(run, config) else ScalingKind.STATIC
         first, last = (scales[0], scales[-1]) if scales else (None, None)
         return LossScaling(kind, first, last, config, factor)
-    if factor > 1.0:
-        return LossScaling(ScalingKind.HAND_WRITTEN, factors[0], factors[-1], None, factor)
+    by_hand = [scale for row in backwards if (scale := _hand_scale(row)) is not None]
+    if 2 * len(by_hand) > len(backwards):
+        return LossScaling(
+            ScalingKind.HAND_WRITTEN, by_hand[0], by_hand[-1], None, factor / by_hand[-1]
+        )
     return LossScaling(ScalingKind.DISABLED if seen else ScalingKind.NONE, factor=factor)
 
 
@@ -96,7 +100,20 @@ def hand_scales(run: Run) -> dict[int, float]:
     """Return the hand-written loss scale by step; empty where there is none."""
     if loss_scaling(run).kind is not ScalingKind.HAND_WRITTEN:
         return {}
-    return {row.step: row.factor for row in run.calls if row.call == "backward" and row.factor}
+    backwards = [row for row in run.calls if row.call == "backward"]
+    return {row.step: scale for row in backwards if (scale := _hand_scale(row)) is not None}
+
+
+def _hand_scale(row: CallRow) -> float | None:
+    """Return the number by which code scaled a loss up; None where it did not.
+
+    A loss that is averaged or weighted too may come out smaller all the same. Then only a power of two is taken for a
+    loss scale: other numbers are weights.
+    """
+    largest = row.largest_factor or row.factor or 1.0
+    if (row.factor or 1.0) > 1.0:
+        return largest
+    return largest if largest >= 2.0 and log2(largest).is_integer() else None
 
 
 @dataclass(frozen=True)

@@ -20,26 +20,22 @@ if TYPE_CHECKING:
 
 
 class _Clip(NamedTuple):
+    """One clipping of scaled gradients; `size` is what is compared with the limit, None where it is not known."""
+
     step: ScaledStep
     call: CallRow
-
-    @property
-    def limit(self) -> float:
-        return self.call.limit or 0.0
+    limit: float
+    size: float | None
 
     @property
     def active(self) -> bool:
         """Whether it changed the gradients, as far as is known."""
-        return self.call.norm is None or self.call.norm > self.limit
+        return self.size is None or self.size > self.limit
 
     @property
-    def finite(self) -> bool:
-        return self.call.norm is None or math.isfinite(self.call.norm)
-
-    @property
-    def shrunk(self) -> float:
-        """How many times smaller the update became than the same limit on unscaled gradients would have made it."""
-        return min(self.step.scale, (self.call.norm or 0.0) / self.limit) if self.limit else 1.0
+    def shrunk(self) -> float | None:
+        """How many times smaller the gradients became than the same limit would have made them once unscaled."""
+        return None if self.size is None else min(self.step.scale, self.size / self.limit)
 
 
 def _run(
@@ -63,6 +59,22 @@ def _run(
         )
         run.call("update", target="scaler0")
         scale *= 2
+    return run
+
+
+def _clip_value() -> RunBuilder:
+    run = RunBuilder()
+    for _ in range(3):
+        run.step(loss=1.4, loss_scale=65536.0).call(
+            "backward", scaled="all", optimizers=["optimizer0"]
+        )
+        run.tensor(
+            "head", "weight_grad", slot="weight", exponents={5: 90, 10: 10}, loss_scale=65536.0
+        )
+        run.call("clip_value", target="optimizer0", limit=0.5).call(
+            "scaler_step", target="optimizer0"
+        )
+        run.scaler("step", optimizer="optimizer0", scale=65536.0)
     return run
 
 
@@ -112,6 +124,7 @@ class ClipBeforeUnscale(Rule):
     )
     SICK = (
         Example("max_norm=1 on scaled gradients", lambda: _run(unscale=False)),
+        Example("a limit on each element", _clip_value),
         Example(
             "active now and then",
             lambda: _run(unscale=False, limit=5e3, norms=(1e3, 1e4, 2e3, 4e3)),
@@ -120,14 +133,12 @@ class ClipBeforeUnscale(Rule):
 
     def check(self, run: Run) -> Iterator[Finding]:
         by_line: dict[tuple[str | None, int | None], list[_Clip]] = {}
-        for step in scaled_steps(run):
-            for call in step.clips:
-                clip = _Clip(step, call)
-                if step.scale != 1.0 and clip.limit and clip.finite:
-                    by_line.setdefault((call.file, call.line), []).append(clip)
+        for clip in _clips(run):
+            by_line.setdefault((clip.call.file, clip.call.line), []).append(clip)
         for clips in by_line.values():
             if not self._follows_scale(clips):
-                yield self._finding(clips)
+                # Of clip_value only the examined steps show whether it did anything.
+                yield self._finding([c for c in clips if c.size is not None] or clips)
 
     def _follows_scale(self, clips: list[_Clip]) -> bool:
         """Whether the limit goes up and down with the scale."""
@@ -141,30 +152,16 @@ class ClipBeforeUnscale(Rule):
         last = clips[-1]
         active = [c for c in clips if c.active]
         shrunk = (
-            median(c.shrunk for c in active if c.call.norm is not None)
-            if _norms_known(active)
+            median(c.shrunk or 1.0 for c in active)
+            if active and active[0].size is not None
             else None
         )
-        share = len(active) / len(clips)
         effective = last.limit / last.step.scale
-        evidence = [
-            Evidence(
-                "effective_limit", effective,
-                f"A limit of {number(last.limit)} is applied to gradients multiplied by "
-                f"{scale_text(last.step.scale)}: in truth it is {number(effective)}.",
-            ),
-            Evidence("active_share", share, f"It is exceeded on {percent(share)} of {counted(len(clips), 'step')}."),
-        ]  # fmt: skip
-        if shrunk is not None:
-            text = (
-                f"There it makes the gradients {number(shrunk)} times smaller than after unscale_."
-            )
-            evidence.append(Evidence("shrunk_times", shrunk, text))
         source = source_of(last.call)
         return self.finding(
             f"Gradients are clipped while still multiplied by the loss scale: a limit of {number(last.limit)} works as "
             f"{number(effective)}.",
-            evidence=evidence,
+            evidence=_evidence(last, len(active) / len(clips), len(clips), shrunk),
             fixes=[_fix(last.call, source)],
             location=Location((), clips[0].step.step, last.step.step, source=source),
             confidence=Confidence.HIGH if shrunk is not None or not active else Confidence.MEDIUM,
@@ -174,15 +171,46 @@ class ClipBeforeUnscale(Rule):
     def _severity(self, active: list[_Clip], shrunk: float | None) -> Severity:
         if not active:
             return Severity.NOTE
-        return (
-            Severity.ERROR
-            if shrunk is not None and shrunk >= self.threshold("shrunk")
-            else Severity.WARNING
-        )
+        harmed = shrunk is not None and shrunk >= self.threshold("shrunk")
+        return Severity.ERROR if harmed else Severity.WARNING
 
 
-def _norms_known(clips: list[_Clip]) -> bool:
-    return any(c.call.norm is not None for c in clips)
+def _clips(run: Run) -> Iterator[_Clip]:
+    largest = _largest_gradients(run)
+    for step in scaled_steps(run):
+        for call in step.clips:
+            size = call.norm if call.call == "clip_norm" else largest.get(step.step)
+            finite = size is None or math.isfinite(size)
+            if step.scale != 1.0 and call.limit and finite:
+                yield _Clip(step, call, call.limit, size)
+
+
+def _largest_gradients(run: Run) -> dict[int, float]:
+    """Return the largest element of any weight gradient by step, where a limit on elements makes it of interest."""
+    if not any(call.call == "clip_value" for call in run.calls):
+        return {}
+    largest: dict[int, float] = {}
+    for r in run.tensors("weight_grad"):
+        largest[r.step] = max(largest.get(r.step, 0.0), math.inf if r.nonfinite else r.absmax)
+    return largest
+
+
+def _evidence(last: _Clip, share: float, steps: int, shrunk: float | None) -> list[Evidence]:
+    effective = last.limit / last.step.scale
+    evidence = [
+        Evidence(
+            "effective_limit", effective,
+            f"A limit of {number(last.limit)} is applied to gradients multiplied by {scale_text(last.step.scale)}: in "
+            f"truth it is {number(effective)}.",
+        ),
+    ]  # fmt: skip
+    if last.size is not None:
+        text = f"It is exceeded on {percent(share)} of {counted(steps, 'step')} on which that is known."
+        evidence.append(Evidence("active_share", share, text))
+    if shrunk is not None:
+        text = f"There it makes the gradients {number(shrunk)} times smaller than after unscale_."
+        evidence.append(Evidence("shrunk_times", shrunk, text))
+    return evidence
 
 
 def _fix(call: CallRow, source: str | None) -> Fix:

@@ -151,10 +151,9 @@ class LossScaleTooSmall(Rule):
 
 
 def _severity(scaling: LossScaling, scales: ScaleRange, severity: Severity) -> Severity:
-    """A scaler that still grows will get there: no fault from torch's own start, half a fault from a lower one."""
-    if scaling.kind is not ScalingKind.DYNAMIC:
-        return severity
-    return Severity.NOTE if scales.current >= DEFAULT_SCALE else Severity.WARNING
+    """Not a fault: a scaler that still grows from torch's own start will get there."""
+    growing = scaling.kind is ScalingKind.DYNAMIC and scales.current >= DEFAULT_SCALE
+    return Severity.NOTE if growing else severity
 
 
 def _growth_evidence(scaling: LossScaling, scales: ScaleRange) -> list[Evidence]:

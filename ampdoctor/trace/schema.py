@@ -225,6 +225,10 @@ class CallRow:
         _FLOAT,
         "backward: product of the numbers the loss was multiplied by in code, scaler excluded.",
     )
+    largest_factor: float | None = _nullable(
+        _FLOAT,
+        "backward: the largest of those numbers; a hand-written loss scale shows in it where the loss is averaged too.",
+    )
     optimizers: list[str] | None = _nullable(
         _STRINGS, "backward: optimizers whose parameters it reaches (examined steps)."
     )

@@ -12,7 +12,7 @@ from ampdoctor.errors import TraceCorruptError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ampdoctor.trace.schema import Table
+    from ampdoctor.trace.schema import Column, Table
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 """First bytes of every message of an Arrow IPC stream."""
@@ -63,23 +63,28 @@ def _complete_batches(data: bytes, path: Path) -> tuple[list[pa.RecordBatch], st
 
 
 def _conform(found: pa.Table, table: Table, path: Path) -> pa.Table:
-    columns = []
     try:
-        names = set(found.column_names)
+        names = found.column_names
     except UnicodeDecodeError as error:
         raise TraceCorruptError(f"{path} has a damaged schema: {error}", hint=_WITHOUT_IT) from None
-    for column in table.columns:
-        if column.name in names:
-            try:
-                columns.append(found[column.name].cast(column.type))
-            except pa.ArrowException as error:
-                raise TraceCorruptError(
-                    f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT
-                ) from None
-        elif column.nullable:
-            columns.append(pa.nulls(found.num_rows, column.type))
-        else:
-            raise TraceCorruptError(
-                f"{path} lacks the column {column.name}", hint=_WITHOUT_IT
-            )
+    columns = [_column(found, names, column, path) for column in table.columns]
     return pa.table(columns, schema=table.arrow)
+
+
+def _column(found: pa.Table, names: list[str], column: Column, path: Path) -> pa.ChunkedArray:
+    if column.nullable and column.name not in names:
+        return pa.nulls(found.num_rows, column.type)
+    if names.count(column.name) != 1:
+        what = "has twice" if column.name in names else "lacks"
+        raise TraceCorruptError(f"{path} {what} the column {column.name}", hint=_WITHOUT_IT)
+    try:
+        values = found[column.name].cast(column.type)
+    except pa.ArrowException as error:
+        raise TraceCorruptError(
+            f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT
+        ) from None
+    if values.null_count and not column.nullable:
+        raise TraceCorruptError(
+            f"{path}: column {column.name} has nulls, which it can't have", hint=_WITHOUT_IT
+        )
+    return values

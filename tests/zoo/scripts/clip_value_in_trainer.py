@@ -19,8 +19,7 @@ class ResidualBlock(nn.Module):
         self.inner = nn.Linear(width, width)
 
     def forward(self, x):
-        x += torch.relu(self.inner(self.norm(x)))
-        return x
+        return x + torch.relu(self.inner(self.norm(x)))
 
 
 class Tabular(nn.Module):
