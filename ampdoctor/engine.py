@@ -1,4 +1,4 @@
-"""diagnose(run) -> Diagnosis: runs the rules and sorts root causes from what merely follows from them."""
+"""diagnose(run) -> Diagnosis: asks the rules, and folds what merely follows under its cause."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.causes import root_findings
 from ampdoctor.config import Config, rules_in_force
-from ampdoctor.finding import Severity
-from ampdoctor.precision import PrecisionUsed, precision_used
+from ampdoctor.diagnosis import Diagnosis, Examined, Ignored, NotRun
+from ampdoctor.precision import precision_used
 from ampdoctor.verdict import verdict_of
 
 if TYPE_CHECKING:
@@ -18,72 +18,7 @@ if TYPE_CHECKING:
     from ampdoctor.rules.base import Rule
     from ampdoctor.trace.run import Run
 
-
-@dataclass(frozen=True)
-class NotRun:
-    """A rule that said nothing, and why: a missing column (skipped) or an exception of ours (crashed)."""
-
-    rule: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Ignored:
-    """A finding that `[tool.ampdoctor]` accepts, with the user's reason."""
-
-    finding: Finding
-    reason: str
-
-
-@dataclass(frozen=True)
-class Examined:
-    """What the diagnosis rests on.
-
-    Attributes:
-        steps: steps recorded.
-        examined_steps: those on which tensors were recorded.
-        tensors: tensor rows.
-        modules: modules seen.
-        gaps: what could not be examined, one sentence each.
-    """
-
-    steps: int
-    examined_steps: int
-    tensors: int
-    modules: int
-    gaps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Diagnosis:
-    """What is wrong with a run.
-
-    Attributes:
-        run: path of the run folder; empty for a run built in memory.
-        verdict: one sentence.
-        precision: the precision that the run really used.
-        findings: root findings, worst first, each with its consequences.
-        passed: names of the rules that had what they need and found nothing.
-        skipped: rules that lacked what they need.
-        crashed: rules that failed.
-        ignored: findings that the user accepts.
-        examined: what this rests on.
-    """
-
-    run: str
-    verdict: str
-    precision: PrecisionUsed
-    findings: tuple[Finding, ...] = ()
-    passed: tuple[str, ...] = ()
-    skipped: tuple[NotRun, ...] = ()
-    crashed: tuple[NotRun, ...] = ()
-    ignored: tuple[Ignored, ...] = ()
-    examined: Examined = field(default_factory=lambda: Examined(0, 0, 0, 0))
-
-    @property
-    def faults(self) -> tuple[Finding, ...]:
-        """Root findings of severity warning or error."""
-        return tuple(f for f in self.findings if f.severity is not Severity.NOTE)
+__all__ = ["Diagnosis", "Examined", "Ignored", "NotRun", "diagnose"]
 
 
 def diagnose(
@@ -110,7 +45,7 @@ def diagnose(
         skipped=tuple(said.skipped),
         crashed=tuple(said.crashed),
         ignored=ignored,
-        examined=_examined(run),
+        examined=Examined.of(run),
     )
 
 
@@ -157,17 +92,3 @@ def _without_accepted(
         left = tuple(c for c in root.consequences if reasons[id(c)] is None)
         kept.append(replace(root, consequences=left))
     return tuple(kept), tuple(ignored)
-
-
-def _examined(run: Run) -> Examined:
-    gaps = list(run.notices)
-    if run.cut:
-        gaps.append("the run was cut: its process was killed before it could finish")
-    if run.info.status == "degraded":
-        gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
-    if not run.steps:
-        gaps.append("no optimizer step was seen")
-    examined = sum(step.examined for step in run.steps)
-    return Examined(
-        len(run.steps), examined, run.table("tensors").num_rows, len(run.modules), tuple(gaps)
-    )

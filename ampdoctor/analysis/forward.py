@@ -26,7 +26,7 @@ class ForwardStep:
     Attributes:
         row: the step.
         activations: in order, up to the first nonfinite one.
-        birth: the first activation that is not finite, masks left out; None where all are.
+        birth: the first nonfinite activation, masks left out; None where there is none.
         weights_finite: no weight recorded up to this step holds a NaN or an infinity.
     """
 
@@ -54,8 +54,7 @@ def forward_steps(run: Run) -> tuple[ForwardStep, ...]:
         rows = sorted(activations.get(row.step, []), key=lambda r: r.seq)
         if rows:
             before, birth = _until_birth(rows)
-            finite = broken is None or row.step < broken
-            found.append(ForwardStep(row, before, birth, finite))
+            found.append(ForwardStep(row, before, birth, broken is None or row.step < broken))
     return tuple(found)
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.forward import forward_steps
-from ampdoctor.analysis.gradients import GradientSite, GradientStep, gradient_steps
+from ampdoctor.analysis.gradients import GradientStep, gradient_steps
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.formats import FP16
 
 if TYPE_CHECKING:
+    from ampdoctor.analysis.gradient_sites import GradientSite
     from ampdoctor.trace.run import Run
 
 

@@ -14,7 +14,8 @@ from ampdoctor.formats import FP16
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor.analysis.gradients import GradientSite, GradientStep
+    from ampdoctor.analysis.gradient_sites import GradientSite
+    from ampdoctor.analysis.gradients import GradientStep
 
 HEADROOM_BINADES = 1
 """Distance kept from FP16's max: gradients of the next batch may be twice as large (DESIGN §4)."""

@@ -11,7 +11,9 @@ from ampdoctor.analysis.loss import loss_curve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor.analysis.gradients import GradientSite, GradientStep
+    from ampdoctor.analysis.gradient_sites import GradientSite
+    from ampdoctor.analysis.gradients import GradientStep
+    from ampdoctor.analysis.limits import Limits
     from ampdoctor.trace.run import Run
 
 PERSISTENT = 0.5
@@ -24,38 +26,6 @@ CONVERGED = 0.01
 """A loss below this share of its start is a task done; what its gradients lose then harms nobody."""
 
 
-LIMITS = {
-    "lost_energy": (
-        0.05,
-        "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)",
-    ),
-    "modules_warning": (
-        0.1,
-        "a tenth of the modules: one odd gradient in a deep model is no fault of the run",
-    ),
-    "modules_error": (
-        0.5,
-        "a small BERT with 35 % of its modules hurt learned at 0.8 of its speed, with 55 % at half",
-    ),
-}
-"""Values of `Limits` with where they come from, as thresholds of the rules."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What counts as harm.
-
-    Attributes:
-        lost: share of a gradient's energy; a site that loses more is hurt.
-        few: share of the modules that must be hurt for a fault.
-        many: share of the modules from which on the run as a whole is harmed.
-    """
-
-    lost: float
-    few: float
-    many: float
-
-
 @dataclass(frozen=True)
 class Vanishing:
     """What FP16 takes of the gradients of a run.
@@ -66,7 +36,7 @@ class Vanishing:
         lasting: they still are in the later part of the run.
         share: share of the modules that were hurt on the last of `hurt` (of `judged` where none was).
         worst: sites of that step that were hurt, the most hurt first.
-        key: the one to tell of: where the gradient of the loss is cast to FP16, if it is lost there, else the worst.
+        key: the one to tell of: the cast of the loss's gradient to FP16, if it is lost there, else the worst.
     """
 
     judged: tuple[GradientStep, ...]
@@ -95,23 +65,22 @@ def vanishing(run: Run, limits: Limits) -> Vanishing | None:
         return None
     hurt = tuple(step for step in judged if _hurt_share(step, limits) >= limits.few)
     last = (hurt or judged)[-1]
+    worst = sorted((s for s in last.all_sites if s.lost >= limits.lost), key=lambda s: -s.lost)
     entry = next((s for s in last.sites if s.counted and s.lost >= limits.lost), None)
     return Vanishing(
         judged,
         hurt,
         lasting=_lasting(run, judged, hurt),
         share=_hurt_share(last, limits),
-        worst=tuple(
-            sorted((s for s in last.all_sites if s.lost >= limits.lost), key=lambda s: -s.lost)
-        ),
+        worst=tuple(worst),
         key=entry or max(last.all_sites, key=lambda s: s.lost),
     )
 
 
 def _lasting(run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep]) -> bool:
-    late = judged[len(judged) // 2 :]
+    late, hurt_steps = judged[len(judged) // 2 :], {step.row.step for step in hurt}
     enough = len(judged) >= EARLY or run.info.status != "running"
-    often = sum(step in hurt for step in late) >= PERSISTENT * len(late)
+    often = sum(step.row.step in hurt_steps for step in late) >= PERSISTENT * len(late)
     return enough and often and len(hurt) >= min(2, len(judged))
 
 
@@ -127,6 +96,5 @@ def _judged(run: Run) -> tuple[GradientStep, ...]:
 
 def _hurt_share(step: GradientStep, limits: Limits) -> float:
     """Share of the modules with a gradient in FP16 that lose more than the limit somewhere."""
-    modules = {s.name for s in step.all_sites}
     hurt = {s.name for s in step.all_sites if s.lost >= limits.lost}
-    return len(hurt) / len(modules) if modules else 0.0
+    return len(hurt) / len({s.name for s in step.all_sites})

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.wording import counted, number, percent, place, scale_text
+from ampdoctor.analysis.wording import counted, number, percent, place
 from ampdoctor.finding import Evidence, Grade, Location, Severity
 
 if TYPE_CHECKING:
-    from ampdoctor.analysis.gradients import GradientSite
-    from ampdoctor.analysis.scale_range import ScaleRange
-    from ampdoctor.analysis.vanishing import Limits, Vanishing
+    from ampdoctor.analysis.gradient_sites import GradientSite
+    from ampdoctor.analysis.limits import Limits
+    from ampdoctor.analysis.vanishing import Vanishing
     from ampdoctor.trace.run import Run
-
-BINADES = 40
-"""Powers of two that FP16's nonzero numbers span (2^-24 … 2^15)."""
 
 
 def grade_of(site: GradientSite) -> Grade:
@@ -50,40 +47,6 @@ def location_of(found: Vanishing) -> Location:
 def evidence_of(run: Run, found: Vanishing, limits: Limits) -> list[Evidence]:
     """Return what was seen of the gradients and of the loss."""
     return [*_flushed(found), *_extent(found, limits), *_loss(run)]
-
-
-def range_evidence(scales: ScaleRange) -> list[Evidence]:
-    """Return which loss scale these gradients leave room for, and what would still be lost at it."""
-    limit = "keeps" if scales.seen_whole else "keeps what can be seen of"
-    grade = Grade.MEASURED if scales.counted else Grade.ESTIMATED
-    return [
-        Evidence(
-            "largest_scale",
-            scales.largest,
-            f"Unscaled, the largest gradient is {number(scales.peak)}, in {place(scales.peak_site)}: a loss scale of "
-            f"up to {scale_text(scales.largest)} {limit} the gradients a factor of two under FP16's 65504.",
-            Grade.ESTIMATED,
-        ),
-        Evidence(
-            "lost_energy_at_suggested_scale",
-            scales.lost,
-            f"At {scale_text(scales.suggested)} FP16 would flush {percent(scales.lost)} of the energy of any of them.",
-            grade,
-        ),
-    ]
-
-
-def no_range_evidence(scales: ScaleRange) -> list[Evidence]:
-    """Return why no loss scale can help."""
-    return [
-        Evidence(
-            "binades_needed",
-            scales.binades,
-            f"From the largest gradient down to the smallest that matters they span at least {scales.binades} powers "
-            f"of two at a scale of {scale_text(scales.current)}, with no room above: FP16 has {BINADES}.",
-            Grade.ESTIMATED,
-        )
-    ]
 
 
 def _flushed(found: Vanishing) -> list[Evidence]:

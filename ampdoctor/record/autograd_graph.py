@@ -28,7 +28,8 @@ _PASS_ON = frozenset(
     {
         "AddBackward0", "SubBackward0", "StackBackward0", "CatBackward0", "SumBackward0", "SumBackward1",
         "MeanBackward0", "MeanBackward1", "NegBackward0", "CloneBackward0", "ViewBackward0", "ReshapeAliasBackward0",
-        "SqueezeBackward0", "UnsqueezeBackward0", "SelectBackward0", "ExpandBackward0", CAST,
+        "SqueezeBackward0", "SqueezeBackward1", "UnsqueezeBackward0", "UnbindBackward0", "SelectBackward0",
+        "ExpandBackward0", CAST,
     }
 )  # fmt: skip
 """Operations whose output is scaled where their inputs are."""
@@ -36,6 +37,8 @@ _PASS_ON = frozenset(
 _FACTORS = frozenset({"MulBackward0", "DivBackward0"})
 _DEPTH = 32
 _MAX_NODES = 200_000
+_MAX_TERMS = 2_000
+"""Nodes looked at for how a loss is put together; this happens on every step."""
 
 
 def note(node: Node, key: str, value: object) -> None:
@@ -50,24 +53,41 @@ def mark_scaled(outputs: Iterable[torch.Tensor]) -> None:
             note(output.grad_fn, SCALED, True)
 
 
-def scaled_share(root: Node | None) -> str:
-    """Return whether "all", "some" or "none" of what `root` sums up came from GradScaler.scale."""
-    return _scaled(root, _DEPTH)
+def scaled_share(root: Node | None) -> str | None:
+    """Return whether "all", "some" or "none" of what `root` sums up came from GradScaler.scale.
 
-
-def _scaled(node: Node | None, depth: int) -> str:
-    if node is None or depth == 0:
+    None where it sums up too much to follow.
+    """
+    if root is None:
         return "none"
+    shares: dict[Node, str] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        terms = _terms(node)
+        unknown = [n for n in terms if n not in shares]
+        if not unknown:
+            shares[node] = _share(node, [shares[n] for n in terms])
+            stack.pop()
+        elif len(shares) + len(stack) > _MAX_TERMS:
+            return None
+        stack += unknown
+    return shares[root]
+
+
+def _terms(node: Node) -> list[Node]:
+    """Return the nodes whose scaling decides on that of `node`."""
+    if node.metadata.get(SCALED) or node.name() not in _PASS_ON | _FACTORS:
+        return []
+    return [n for n, _ in node.next_functions if n is not None]
+
+
+def _share(node: Node, shares: list[str]) -> str:
     if node.metadata.get(SCALED):
         return "all"
-    parents = [n for n, _ in node.next_functions if n is not None]
     if node.name() in _FACTORS:
-        shares = [_scaled(n, depth - 1) for n in parents]
         return next((s for s in ("all", "some") if s in shares), "none")
-    if node.name() not in _PASS_ON or not parents:
-        return "none"
-    shares = [_scaled(n, depth - 1) for n in parents]
-    return shares[0] if len(set(shares)) == 1 else "some"
+    return shares[0] if len(set(shares)) == 1 else "some" if shares else "none"
 
 
 def hand_factor(root: Node | None) -> float | None:
@@ -97,7 +117,13 @@ def _constant(node: Node) -> Any:
     """Return the number that the node multiplies or divides by, None where it is no single number."""
     if sum(n is not None for n, _ in node.next_functions) != 1:
         return None
-    other = node._saved_other
+    try:
+        # Hooks on what was saved (checkpointing, offloading) would run: recompute a whole block, for instance.
+        if getattr(node._raw_saved_other, "unpack_hook", None) is not None:
+            return None
+        other = node._saved_other
+    except RuntimeError:  # freed by a pass before: the one at hand is about to say so
+        return None
     if other is None or other.numel() != 1:
         return None
     return float(other) if other.device.type == "cpu" else _ON_DEVICE

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from ampdoctor.record.tensors import TensorLog
 
 
+def _together(a: str | None, b: str | None) -> str | None:
+    return a if a == b else "some"
+
+
 class BackwardReader:
     """Reads the graph before a backward pass runs it."""
 
@@ -42,7 +46,7 @@ class BackwardReader:
         """Return the columns of the `calls` row, and follow the graph on an examined step."""
         self.release()
         shares = [scaled_share(root.grad_fn) for root in roots]
-        scaled = reduce(lambda a, b: a if a == b else "some", shares) if shares else None
+        scaled = None if None in shares or not shares else reduce(_together, shares)
         for root in roots:
             self._state.log.losses.append((self._state.log.scalar(root), scaled == "all"))
         factor = hand_factor(roots[0].grad_fn) if len(roots) == 1 else None

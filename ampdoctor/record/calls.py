@@ -136,11 +136,11 @@ class CallWatch:
         self._scalers.name(scaler)
         if not scaler.is_enabled():
             return None
-        self._state.step_started(self._state.optimizers.name(optimizer))
+        name = self._meet(optimizer)
         self._state.weights.gradients(
             optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
         )
-        call = self._call("scaler_step", self._state.optimizers.name(optimizer))
+        call = self._call("scaler_step", name)
         self._scalers.step_begins(scaler)
         return call, scaler, optimizer
 
@@ -201,18 +201,24 @@ class CallWatch:
         owner = self._state.optimizers.owner(first)
         return next((o for o in candidates if self._state.optimizers.name(o) == owner), None)
 
-    def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        state = self._state
-        name = state.optimizers.name(optimizer)
+    def _meet(self, optimizer: torch.optim.Optimizer) -> str:
+        """Take note of an optimizer that is about to step, or to be skipped, and return its name."""
+        name = self._state.optimizers.name(optimizer)
+        self._state.step_started(name)
+        log = self._state.log
         if name not in self._described:
             self._described.add(name)
-            describe(state.log, name, optimizer)
-        if state.log.lr is None:
-            state.log.lr = state.log.scalar(optimizer.param_groups[0].get("lr"))
+            describe(log, name, optimizer)
+        if log.lr is None:
+            log.lr = log.scalar(optimizer.param_groups[0].get("lr"))
+        return name
+
+    def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+        state = self._state
         if self._scalers.stepping:
             self._scalers.optimizer_stepped()
         else:
-            state.step_started(name)
+            name = self._meet(optimizer)
             self._finish(self._call("optimizer_step", name))
         if not _has_closure(args, kwargs):
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
@@ -230,4 +236,4 @@ class CallWatch:
 
 
 def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return len(args) > 1 or kwargs.get("closure") is not None
+    return (len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None

@@ -41,4 +41,8 @@ def call_site() -> CallSite:
 
 
 def _short(file: str) -> str:
-    return file.removeprefix(f"{Path.cwd()}{os.sep}")
+    try:
+        here = Path.cwd()
+    except OSError:  # somebody has removed it
+        return file
+    return file.removeprefix(f"{here}{os.sep}")

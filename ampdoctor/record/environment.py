@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 def describe_run(recording: dict[str, Any]) -> RunInfo:
     """Return what can be said of the run before its first step."""
+    here = _working_directory()
     return RunInfo(
         started=time.time(),
         command=tuple(sys.orig_argv),
-        cwd=str(Path.cwd()),
+        cwd=str(here),
         pid=os.getpid(),
         host=socket.gethostname(),
-        git_commit=_git_commit(Path.cwd()),
+        git_commit=_git_commit(here),
         world_size=int(os.environ.get("WORLD_SIZE", "1") or 1),
         device=_device(),
         versions={
@@ -80,12 +81,32 @@ def _precision_settings() -> dict[str, Any]:
 def _git_commit(start: Path) -> str | None:
     """Read the commit from the files: starting a process from inside the training would be a risk."""
     for folder in (start, *start.parents):
-        head = folder / ".git" / "HEAD"
-        try:
-            text = head.read_text(encoding="ascii").strip()
-            if not text.startswith("ref: "):
-                return text
-            return (head.parent / text[5:]).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
-            continue
+        git = folder / ".git"
+        if git.exists():
+            try:
+                return _head(git)
+            except (OSError, UnicodeDecodeError):
+                return None
     return None
+
+
+def _head(git: Path) -> str | None:
+    if git.is_file():  # a worktree or a submodule: the file says where its folder is
+        git = git.parent / git.read_text(encoding="utf-8").removeprefix("gitdir: ").strip()
+    name = (git / "HEAD").read_text(encoding="utf-8").strip()
+    if not name.startswith("ref: "):
+        return name
+    name, common = name.removeprefix("ref: "), git / "commondir"
+    if common.is_file():
+        git = git / common.read_text(encoding="utf-8").strip()
+    if (git / name).is_file():
+        return (git / name).read_text(encoding="utf-8").strip()
+    packed = (git / "packed-refs").read_text(encoding="utf-8").splitlines()
+    return next((line.split()[0] for line in packed if line.endswith(f" {name}")), None)
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except OSError:  # somebody has removed it
+        return Path()

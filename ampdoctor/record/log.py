@@ -93,6 +93,11 @@ class StepLog:
         """Whether anything was queued."""
         return bool(self._rows)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the training has done anything in this step yet."""
+        return self.micro_batch > 0 or bool(self.outcomes)
+
     def next_seq(self) -> int:
         """Return the next place in the order of the step."""
         self._seq += 1

@@ -151,10 +151,14 @@ class Recorder:
 
     def step(self) -> None:
         """End the step at hand, for loops whose steps can't be found by themselves."""
-        if self._state.active:
-            self._manual_steps = True
-            with self._guard:
-                self._end_step()
+        if not self._state.active:
+            return
+        log, first = self._state.log, not self._manual_steps
+        self._manual_steps = True
+        if first and log.step > 0 and not log.begun:
+            return  # the first step was found by itself, and ended just now
+        with self._guard:
+            self._end_step()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,12 +1,12 @@
 """Events of GradScaler. It touches the scaler's private attributes: the public ones wait for the device.
 
-The scale is copied once per `update()`, because the scaler changes it in place; nothing here reads a device value.
+The scale is copied whenever it has changed, because the scaler changes it in place; nothing here reads a device value.
 """
 
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ampdoctor.record.autograd_graph import mark_scaled
 from ampdoctor.record.log import Outcome, Scalar
@@ -23,6 +23,14 @@ Scaler = Any
 """torch.amp.GradScaler or a subclass."""
 
 
+class _Scale(NamedTuple):
+    """A copy of a scaler's scale, good as long as the version of its source is that one."""
+
+    source: torch.Tensor
+    version: int
+    copy: torch.Tensor
+
+
 class ScalerEvents:
     """Follows every scaler of the process.
 
@@ -33,7 +41,7 @@ class ScalerEvents:
     def __init__(self, state: State) -> None:
         self._state = state
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
-        self._scales: dict[str, torch.Tensor] = {}
+        self._scales: dict[str, _Scale] = {}
         self.stepping = False
         self._stepped = False
 
@@ -90,7 +98,7 @@ class ScalerEvents:
         self._state.log.outcomes.append(Outcome(True, skipped))
         log, seq = self._state.log, self._state.log.next_seq()
         name, optimizer_name = self.name(scaler), self._state.optimizers.name(optimizer)
-        scale = log.scalar(self._scales.get(name))
+        scale = self._last_scale(name)
 
         def build(values: Values) -> ScalerRow:
             found = bool(values.number(skipped))
@@ -106,8 +114,7 @@ class ScalerEvents:
         name, log = self.name(scaler), self._state.log
         if not scaler.is_enabled():
             return
-        before = log.scalar(self._scales.get(name))
-        self._scales.pop(name, None)
+        before = self._last_scale(name)
         after = self._scale(scaler, name)
         seq = log.next_seq()
 
@@ -123,12 +130,17 @@ class ScalerEvents:
         log.row("scaler", build)
 
     def _scale(self, scaler: Scaler, name: str) -> Scalar:
-        if name not in self._scales:
-            scale = scaler._get_scale_async()
-            if scale is None:
-                return None
-            self._scales[name] = scale.detach().clone()
-        return self._state.log.scalar(self._scales[name])
+        source = scaler._get_scale_async()
+        if source is None:
+            return None
+        known = self._scales.get(name)
+        if known is None or known.source is not source or known.version != source._version:
+            known = self._scales[name] = _Scale(source, source._version, source.detach().clone())
+        return self._state.log.scalar(known.copy)
+
+    def _last_scale(self, name: str) -> Scalar:
+        known = self._scales.get(name)
+        return self._state.log.scalar(known.copy) if known is not None else None
 
     def _found_inf(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> Scalar:
         """A scaler that decides on the host did so already; a fused optimizer decides on the device."""

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast, device_type, dynamic_scaler, fp32_island
 from ampdoctor.analysis.gradients import fp16_gradients_missing
+from ampdoctor.analysis.limits import LIMITS, Limits
+from ampdoctor.analysis.range_report import no_range_evidence, range_evidence
 from ampdoctor.analysis.scale_range import scale_range
 from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing import LIMITS, Limits, Vanishing, vanishing
+from ampdoctor.analysis.vanishing import Vanishing, vanishing
 from ampdoctor.analysis.vanishing_report import (
     evidence_of,
     grade_of,
     location_of,
-    no_range_evidence,
-    range_evidence,
     severity_of,
     what_vanishes,
 )
@@ -151,7 +151,7 @@ class GradientUnderflow(Rule):
             )
             if unscaled or not scales.has_room:
                 yield self._fault(run, found, limits, scaling, scales)
-        elif unscaled:
+        elif unscaled and not found.hurt:
             yield from self._tail(found, scaling)
 
     def _fault(

@@ -11,7 +11,8 @@ from ampdoctor.analysis.gradients import fp16_gradients_missing, gradient_steps
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.overflow import backward_overflows
 from ampdoctor.analysis.scale_range import scale_range
-from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling, scale_updates
+from ampdoctor.analysis.scale_updates import scale_updates
+from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
 from ampdoctor.analysis.wording import counted, number, percent, place, scale_code, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import FP16
@@ -21,7 +22,8 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.gradients import GradientSite, GradientStep
+    from ampdoctor.analysis.gradient_sites import GradientSite
+    from ampdoctor.analysis.gradients import GradientStep
     from ampdoctor.trace.run import Run
 
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
 from ampdoctor.analysis.gradients import fp16_gradients_missing
+from ampdoctor.analysis.limits import LIMITS, Limits
+from ampdoctor.analysis.range_report import range_evidence
 from ampdoctor.analysis.scale_range import scale_range
 from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing import LIMITS, Limits, vanishing
+from ampdoctor.analysis.vanishing import vanishing
 from ampdoctor.analysis.vanishing_report import (
     evidence_of,
     grade_of,
     location_of,
-    range_evidence,
     severity_of,
     what_vanishes,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.scaling import scale_updates
+from ampdoctor.analysis.scale_updates import scale_updates
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -17,7 +17,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scaling import ScaleUpdate
+    from ampdoctor.analysis.scale_updates import ScaleUpdate
     from ampdoctor.trace.run import Run
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import recorded_dtypes
 from ampdoctor.analysis.cures import bf16_autocast, device_type
-from ampdoctor.analysis.scaling import DEFAULT_GROWTH_INTERVAL, loss_scaling, scale_updates
+from ampdoctor.analysis.scale_updates import scale_updates
+from ampdoctor.analysis.scaling import DEFAULT_GROWTH_INTERVAL, loss_scaling
 from ampdoctor.analysis.wording import counted, percent, scale_code, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -17,7 +18,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scaling import ScaleUpdate
+    from ampdoctor.analysis.scale_updates import ScaleUpdate
     from ampdoctor.trace.run import Run
 
 

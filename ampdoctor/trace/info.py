@@ -105,9 +105,10 @@ def read_info(folder: Path) -> RunInfo:
         known = {f.name for f in fields(RunInfo)}
         values = {key: value for key, value in raw.items() if key in known}
         values["command"] = tuple(values.get("command", ()))
+        _check_types(values)
     except KeyError:
         reason = "it does not say which version of the schema it has"
-    except (ValueError, TypeError, AttributeError, OSError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
         reason = str(error)
     else:
         return RunInfo(**values)
@@ -115,6 +116,23 @@ def read_info(folder: Path) -> RunInfo:
         f"{path} is not readable: {reason}",
         hint="if another program wrote over it, take it from a copy of the run; else record the run again",
     )
+
+
+_NONE = type(None)
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "status": str, "started": (int, float), "ended": (int, float, _NONE), "command": tuple, "cwd": str, "pid": int,
+    "host": str, "exit_code": (int, _NONE), "exception": (str, _NONE), "degraded": (str, _NONE),
+    "git_commit": (str, _NONE), "world_size": int, "device": str, "versions": dict, "precision": dict, "recording": dict,
+}  # fmt: skip
+"""What JSON gives for each field of RunInfo."""
+
+
+def _check_types(values: dict[str, Any]) -> None:
+    for name, kinds in _KINDS.items():
+        if name in values and not isinstance(values[name], kinds):
+            raise TypeError(f"{name} is {values[name]!r}")
+    if values.get("status", "running") not in STATUSES:
+        raise ValueError(f"status is {values['status']!r}")
 
 
 def _check_version(version: int, path: Path) -> None:

@@ -77,7 +77,7 @@ class Run:
         if info.status == "crashed":
             # A Ctrl-C ends a process by a signal too, but not before the recorder has put things in order.
             return info.exit_code is not None and info.exit_code < 0 and info.ended is None
-        if info.status != "running" or info.pid == 0:
+        if info.status != "running" or info.pid <= 0:
             return False
         return info.host == socket.gethostname() and not _alive(info.pid)
 
@@ -180,7 +180,7 @@ def _as_rows(table: pa.Table, row: type[Any]) -> list[Any]:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

@@ -34,9 +34,14 @@ def read_stream(path: Path, table: Table) -> StreamContents:
     Columns that this version does not know are left out; nullable ones that the file lacks are null.
 
     Raises:
-        TraceCorruptError: the file is no Arrow stream, or lacks a column that can't be null.
+        TraceCorruptError: the file is no Arrow stream, can't be read, or lacks a column that can't be null.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TraceCorruptError(
+            f"cannot read {path}: {error.strerror or error}", hint=_WITHOUT_IT
+        ) from None
     if not data.startswith(_CONTINUATION[: len(data)]):
         raise TraceCorruptError(f"{path} is not an Arrow stream", hint=_WITHOUT_IT)
     batches, notice = _complete_batches(data, path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Loud(Rule):
     """It always speaks."""
 
-    code, name, severity, needs = "AMP901", "loud", Severity.ERROR, ("steps",)
+    code, name, severity = "AMP901", "loud", Severity.ERROR
+    needs: ClassVar[tuple[str, ...]] = ("steps",)
     HEALTHY = SICK = ()
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -61,7 +62,8 @@ class Broken(Loud):
 class Blind(Quiet):
     """It needs what nobody recorded."""
 
-    code, name, needs = "AMP905", "blind", ("steps.grad_norm", "tensors")
+    code, name = "AMP905", "blind"
+    needs: ClassVar[tuple[str, ...]] = ("steps.grad_norm", "tensors")
 
 
 def _run() -> Run:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ampdoctor.analysis.gradients import gradient_steps
@@ -9,7 +11,7 @@ from ampdoctor.analysis.scale_range import ScaleRange, scale_range
 from ampdoctor.trace.builder import RunBuilder
 
 
-def _range(before: dict[int, int], scale: float = 1.0, **columns: object) -> ScaleRange:
+def _range(before: dict[int, int], scale: float = 1.0, **columns: Any) -> ScaleRange:
     run = RunBuilder().step()
     run.tensor(
         "head",
@@ -58,8 +60,10 @@ def test_there_is_room_only_below_the_largest() -> None:
 
 
 def test_a_range_that_no_scale_holds_is_counted_in_binades() -> None:
-    # At its top the gradient is at FP16's max, and most of its energy lies 45 binades below.
-    scales = _range({14: 1, -31: 2**92})
+    run = RunBuilder().step()
+    for module, exponent in (("head", 14), ("aux", -31)):
+        run.tensor(module, "grad_output", slot="cast", cast_to="float16", exponents={exponent: 9})
+    scales = scale_range(gradient_steps(run.build()))
     assert not scales.has_room
     assert scales.binades == 46
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ampdoctor.analysis.scale_updates import scale_updates
 from ampdoctor.analysis.scaling import (
     LossScaling,
     ScalingKind,
     hand_scales,
     loss_scaling,
-    scale_updates,
 )
 from ampdoctor.trace.builder import RunBuilder
 

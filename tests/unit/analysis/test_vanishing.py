@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ampdoctor.analysis.vanishing import Limits, Vanishing, vanishing
+from ampdoctor.analysis.limits import Limits
+from ampdoctor.analysis.vanishing import Vanishing, vanishing
 from ampdoctor.trace.builder import RunBuilder
 
 LIMITS = Limits(lost=0.05, few=0.1, many=0.5)

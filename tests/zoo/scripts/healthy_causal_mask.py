@@ -48,6 +48,7 @@ class TinyLM(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, tokens, bias=False)
         self.head.weight = self.embed.weight
+        nn.init.normal_(self.embed.weight, std=0.1)
 
     def forward(self, ids):
         x = self.embed(ids)

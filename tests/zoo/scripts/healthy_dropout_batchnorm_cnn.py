@@ -56,7 +56,7 @@ def main():
     torch.manual_seed(202)
     patterns = torch.randn(5, 1, 11, 11)
     label = torch.randint(0, 5, (256,))
-    data = TensorDataset(patterns[label] + 0.5 * torch.randn(256, 1, 11, 11), label)
+    data = TensorDataset(patterns[label] + 2.5 * torch.randn(256, 1, 11, 11), label)
     loader = DataLoader(data, batch_size=32, shuffle=True, drop_last=True)
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)

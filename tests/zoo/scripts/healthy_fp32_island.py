@@ -37,16 +37,16 @@ def notes(count, pitches):
     pitch = torch.randint(0, pitches, (count,))
     phase = 6.28 * torch.rand(count, 1)
     wave = torch.sin(0.15 * (pitch[:, None] + 2) * torch.arange(96.0) + phase)
-    return (3000.0 * wave + 300.0 * torch.randn(count, 96))[:, None], pitch
+    return (3000.0 * wave + 1500.0 * torch.randn(count, 96))[:, None], pitch
 
 
 if __name__ == "__main__":
     torch.manual_seed(214)
-    model = PitchNet(pitches=5)
+    model = PitchNet(pitches=12)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     scaler = torch.amp.GradScaler("cpu", enabled=MODE != "fp32")
     for step in range(80):
-        wave, pitch = notes(32, 5)
+        wave, pitch = notes(32, 12)
         with torch.autocast("cpu", dtype=torch.float16, enabled=MODE != "fp32"):
             loss = nn.functional.cross_entropy(model(wave), pitch)
         optimizer.zero_grad()

@@ -38,20 +38,20 @@ class Critic(nn.Module):
 class GAN:
     def __init__(self):
         self.generator, self.critic = Generator(), Critic()
-        self.opt_g = torch.optim.Adam(self.generator.parameters(), lr=3e-3, betas=(0.5, 0.999))
-        self.opt_c = torch.optim.Adam(self.critic.parameters(), lr=3e-3, betas=(0.5, 0.999))
+        self.opt_g = torch.optim.Adam(self.generator.parameters(), lr=1e-3, betas=(0.5, 0.999))
+        self.opt_c = torch.optim.Adam(self.critic.parameters(), lr=1e-3, betas=(0.5, 0.999))
         self.scaler = torch.amp.GradScaler("cpu", enabled=MODE != "fp32")
 
     def step(self, real):
         with torch.autocast("cpu", dtype=torch.float16, enabled=MODE != "fp32"):
             fake = self.generator(torch.randn(len(real), 6))
-            loss_c = F.relu(1 - self.critic(real)).mean()
-            loss_c = loss_c + F.relu(1 + self.critic(fake.detach())).mean()
+            loss_c = F.softplus(-self.critic(real)).mean()
+            loss_c = loss_c + F.softplus(self.critic(fake.detach())).mean()
         self.opt_c.zero_grad()
         self.scaler.scale(loss_c).backward()
         self.scaler.step(self.opt_c)
         with torch.autocast("cpu", dtype=torch.float16, enabled=MODE != "fp32"):
-            loss_g = -self.critic(fake).mean()
+            loss_g = F.softplus(-self.critic(fake)).mean()
         self.opt_g.zero_grad()
         self.scaler.scale(loss_g).backward()
         self.scaler.step(self.opt_g)

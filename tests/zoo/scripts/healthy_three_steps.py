@@ -40,4 +40,4 @@ if __name__ == "__main__":
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        print(f"final {loss.item():.4e}")
+    print(f"final {loss.item():.4e}")

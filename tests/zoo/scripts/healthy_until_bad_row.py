@@ -48,5 +48,5 @@ if __name__ == "__main__":
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        print(f"step {step}")
-        print(f"final {loss.item():.4e}")
+        if step % 10 == 9:
+            print(f"step {step + 1}: {loss.item():.4f}")

@@ -1,0 +1,96 @@
+"""What a diagnosis says. Plain frozen data, like the findings in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ampdoctor.finding import Severity
+
+if TYPE_CHECKING:
+    from ampdoctor.finding import Finding
+    from ampdoctor.precision import PrecisionUsed
+    from ampdoctor.trace.run import Run
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A rule that said nothing, and why: a missing column (skipped) or an exception of ours (crashed)."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """A finding that `[tool.ampdoctor]` accepts, with the user's reason."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What the diagnosis rests on.
+
+    Attributes:
+        steps: steps recorded.
+        examined_steps: those on which tensors were recorded.
+        tensors: tensor rows.
+        modules: modules seen.
+        gaps: what could not be examined, one sentence each.
+    """
+
+    steps: int
+    examined_steps: int
+    tensors: int
+    modules: int
+    gaps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, run: Run) -> Examined:
+        """Count what was recorded of `run`, and say what was not."""
+        gaps = list(run.notices)
+        if run.cut:
+            gaps.append("the run was cut: its process was killed before it could finish")
+        if run.info.status == "degraded":
+            gaps.append(
+                f"the recorder gave up ({run.info.degraded}); the training went on unrecorded"
+            )
+        if not run.steps:
+            gaps.append("no optimizer step was seen")
+        examined = sum(step.examined for step in run.steps)
+        tensors = run.table("tensors").num_rows
+        return cls(len(run.steps), examined, tensors, len(run.modules), tuple(gaps))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with a run.
+
+    Attributes:
+        run: path of the run folder; empty for a run built in memory.
+        verdict: one sentence.
+        precision: the precision that the run really used.
+        findings: root findings, worst first, each with its consequences.
+        passed: names of the rules that had what they need and found nothing.
+        skipped: rules that lacked what they need.
+        crashed: rules that failed.
+        ignored: findings that the user accepts.
+        examined: what this rests on.
+    """
+
+    run: str
+    verdict: str
+    precision: PrecisionUsed
+    findings: tuple[Finding, ...] = ()
+    passed: tuple[str, ...] = ()
+    skipped: tuple[NotRun, ...] = ()
+    crashed: tuple[NotRun, ...] = ()
+    ignored: tuple[Ignored, ...] = ()
+    examined: Examined = field(default_factory=lambda: Examined(0, 0, 0, 0))
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """Root findings of severity warning or error."""
+        return tuple(f for f in self.findings if f.severity is not Severity.NOTE)
