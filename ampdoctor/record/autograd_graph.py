@@ -90,12 +90,13 @@ def _share(node: Node, shares: list[str]) -> str:
     return shares[0] if len(set(shares)) == 1 else "some" if shares else "none"
 
 
-def hand_factor(root: Node | None) -> float | None:
-    """Return the product of the numbers by which code multiplied or divided the loss, the scaler's scale left out.
+def hand_factors(root: Node | None) -> list[float] | None:
+    """Return the numbers by which code multiplied the loss (1/n where it divided by n), the scaler's scale left out.
 
-    None where a factor lies on an accelerator: reading it would wait for the device.
+    None where one of them lies on an accelerator: reading it would wait for the device.
     """
-    factor, node = 1.0, root
+    factors: list[float] = []
+    node = root
     for _ in range(_DEPTH):
         if node is None or node.name() not in _FACTORS | {"NegBackward0", CAST}:
             break
@@ -105,9 +106,9 @@ def hand_factor(root: Node | None) -> float | None:
                 return None
             if number is None:
                 break
-            factor = factor * number if node.name() == "MulBackward0" else factor / (number or 1.0)
+            factors.append(number if node.name() == "MulBackward0" else 1.0 / (number or 1.0))
         node = next((n for n, _ in node.next_functions if n is not None), None)
-    return factor
+    return factors
 
 
 _ON_DEVICE = object()

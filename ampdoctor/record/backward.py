@@ -6,12 +6,13 @@ gradient before the cast: what the cast flushes is then known and not estimated.
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.autograd_graph import (
     CAST,
-    hand_factor,
+    hand_factors,
     leaf_of,
     nodes,
     scaled_share,
@@ -49,8 +50,10 @@ class BackwardReader:
         scaled = None if None in shares or not shares else reduce(_together, shares)
         for root in roots:
             self._state.log.losses.append((self._state.log.scalar(root), scaled == "all"))
-        factor = hand_factor(roots[0].grad_fn) if len(roots) == 1 else None
-        columns: dict[str, Any] = {"scaled": scaled, "factor": factor}
+        factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
+        columns: dict[str, Any] = {"scaled": scaled}
+        if factors is not None:
+            columns |= {"factor": math.prod(factors), "largest_factor": max(factors, default=1.0)}
         if self._state.tensors is not None:
             self._follow(roots, self._state.tensors, scaled == "all")
             columns["reached"] = {id(leaf) for leaf in self._leaves}

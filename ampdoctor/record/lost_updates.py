@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 LOST_UPDATE_COLUMNS = (
     "expected_to_move",
@@ -21,6 +21,9 @@ LOST_UPDATE_COLUMNS = (
     "small_updates",
     "small_updates_moved",
 )
+
+_CHUNK = 1 << 22
+"""Elements handled at once: temporaries take some 40 bytes an element."""
 
 _SURE_SHARE = 0.25
 """Of a last place: below it nothing moves under round-to-nearest, also just above a power of two, where the next
@@ -43,21 +46,56 @@ def lost_update_counts(
         group: the parameter group, for lr, betas, eps and weight decay.
         state: the optimizer's state of the parameter, after the step.
     """
+    known = {name: value for name, value in state.items() if _is_like(value, before)}
+    sizes = max(1, _CHUNK * len(before) // max(before.numel(), 1)) if before.ndim else 1
+    parts = [
+        _counts(w, new, g, group, {**state, **dict(zip(known, values, strict=True))})
+        for w, new, g, *values in zip(*(_split(t, sizes) for t in (before, after, gradient, *known.values())), strict=True)
+    ]  # fmt: skip
+    totals = torch.stack(parts).sum(0)
+    energy, share = totals[5].clamp_min(torch.finfo(torch.float64).tiny), totals[2:3]
+    return torch.cat([totals[:2], share / energy, totals[3:5]])
+
+
+def _is_like(value: Any, weights: torch.Tensor) -> bool:
+    return isinstance(value, torch.Tensor) and value.shape == weights.shape and weights.ndim > 0
+
+
+def _split(values: torch.Tensor, size: int) -> Sequence[torch.Tensor]:
+    return values.split(size) if values.ndim else (values,)
+
+
+def _counts(
+    before: torch.Tensor,
+    after: torch.Tensor,
+    gradient: torch.Tensor,
+    group: Mapping[str, Any],
+    state: Mapping[str, Any],
+) -> torch.Tensor:
+    """Return the numbers for one part: those of LOST_UPDATE_COLUMNS with energies instead of a share, and all energy."""
     intended = _intended_update(gradient, group, state)
     expected = (intended != 0) & torch.isfinite(intended)
     unchanged = expected & (after == before)
     energy = torch.where(expected, intended, 0.0).double().square()
-    decay = group.get("lr", 0.0) * group.get("weight_decay", 0.0) * before.float().abs()
-    small = expected & ((intended.abs() + decay) < _SURE_SHARE * _last_place(before))
+    small = expected & (
+        (intended.abs() + _decay(before, group)) < _SURE_SHARE * _last_place(before)
+    )
+    if not _magnitude_is_known(group, state):
+        small = torch.zeros_like(small)
     numbers = [
         expected.sum(),
         unchanged.sum(),
-        torch.where(unchanged, energy, 0.0).sum()
-        / energy.sum().clamp_min(torch.finfo(torch.float64).tiny),
+        torch.where(unchanged, energy, 0.0).sum(),
         small.sum(),
         (small & (after != before)).sum(),
+        energy.sum(),
     ]
     return torch.stack([n.double() for n in numbers])
+
+
+def _decay(weights: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
+    """Return by how much weight decay moves the weights at most."""
+    return group.get("lr", 0.0) * group.get("weight_decay", 0.0) * weights.float().abs()
 
 
 def _intended_update(
@@ -73,8 +111,17 @@ def _intended_update(
         update = lr * mean / (spread + group.get("eps", 1e-8))
         return update
     momentum = state.get("momentum_buffer")
-    update = lr * (gradient if momentum is None else momentum).float()
+    direction = (gradient if momentum is None else momentum).float()
+    if momentum is not None and group.get("nesterov"):
+        direction = gradient.float() + group["momentum"] * direction
+    update = lr * direction
     return update
+
+
+def _magnitude_is_known(group: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    """Whether the update is the intended one in size too; of Lion's or Adagrad's only the direction is known here."""
+    adam = "exp_avg" in state and "exp_avg_sq" in state
+    return adam or state.get("momentum_buffer") is not None or "dampening" in group
 
 
 def _last_place(weights: torch.Tensor) -> torch.Tensor:

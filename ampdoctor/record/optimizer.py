@@ -10,6 +10,7 @@ import torch
 from ampdoctor.record.headroom import fits
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts
 from ampdoctor.record.sites import live_instances
+from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import TensorLog, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
 
@@ -109,7 +110,7 @@ class WeightExaminer:
         """Record the weights and keep a copy of them for `after_step`, where memory allows."""
         if self._tensors is None:
             return
-        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(p)]
         for parameter in parameters:
             if self._tensors.known(parameter) is None:
                 path, name = self._sites.parameter(parameter)
@@ -141,15 +142,19 @@ class WeightExaminer:
         state: dict[str, Any],
     ) -> None:
         with torch.no_grad():
-            update = parameter.detach().float() - before.float()
+            update = _wide(parameter.detach()) - _wide(before)
             extra = None
-            if parameter.dtype in HALF and parameter.grad is not None:
+            if parameter.dtype in HALF and parameter.grad is not None and measurable(parameter.grad):
                 counts = lost_update_counts(
                     before, parameter.detach(), parameter.grad, group, state
                 )
                 extra = (counts, LOST_UPDATE_COLUMNS)
         columns = {"dtype": dtype_name(parameter.dtype)}
         tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)
+
+
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    return values.float() if values.is_floating_point() and values.element_size() < 4 else values
 
 
 def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:

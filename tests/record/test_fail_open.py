@@ -60,7 +60,7 @@ SEAMS: list[tuple[Any, str]] = [
     (backward.BackwardReader, "take_leaves"),
     (backward, "nodes"),
     (backward, "scaled_share"),
-    (backward, "hand_factor"),
+    (backward, "hand_factors"),
     (backward, "site_below"),
     (autograd_graph, "note"),
     (calls, "call_site"),
