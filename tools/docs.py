@@ -6,15 +6,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+from ampdoctor.engine import diagnose
 from ampdoctor.formats import FORMATS, NumberFormat
+from ampdoctor.report import text
+from ampdoctor.report.chart import Curve, side_by_side
 from ampdoctor.rules import discover
+from ampdoctor.trace.run import open_run
 from ampdoctor.trace.schema import TABLES, VERSION, Table
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "ampdoctor" / "rules" / "README.md"
 README = ROOT / "README.md"
+SICK, CURED = "bert_fp16_collapse", "bert_fp16_scaled"
+WIDTH = 90
 
 
 def catalogue() -> str:
@@ -60,14 +67,30 @@ def schema_tables() -> str:
     return "\n\n".join(parts)
 
 
-def readme(text: str) -> str:
+def capture() -> str:
+    """Return what the sample that fails and its cure look like in a terminal."""
+    runs = {name: open_run(ROOT / "sample_runs" / name) for name in (SICK, CURED)}
+    diagnosis = replace(diagnose(runs[SICK]), run=f"sample_runs/{SICK}")
+    curves = [
+        Curve(title, [step.loss or float("nan") for step in runs[name].steps])
+        for name, title in ((SICK, "FP16, as written"), (CURED, "FP16, with GradScaler"))
+    ]
+    chart = side_by_side(curves, width=WIDTH, fine=True)
+    return f"```text\n$ ampdoctor diagnose sample_runs/{SICK}\n{text.render(diagnosis)}\n```\n\n```text\n{chart}\n```"
+
+
+def readme(page: str) -> str:
     """Return the README with its generated blocks up to date."""
-    for name, content in (("formats", formats_table()), ("schema", schema_tables())):
+    for name, content in (
+        ("capture", capture()),
+        ("formats", formats_table()),
+        ("schema", schema_tables()),
+    ):
         block = re.compile(f"(<!-- {name}: generated -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        if not block.search(text):
+        if not block.search(page):
             raise ValueError(f"README.md lacks the block {name}")
-        text = block.sub(lambda match, body=content: f"{match[1]}\n{body}\n\n{match[2]}", text)  # type: ignore[misc]
-    return text
+        page = block.sub(lambda match, body=content: f"{match[1]}\n{body}\n\n{match[2]}", page)  # type: ignore[misc]
+    return page
 
 
 def _format_row(f: NumberFormat) -> str:

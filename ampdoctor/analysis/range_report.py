@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def range_evidence(scales: ScaleRange) -> list[Evidence]:
     """Return which loss scale these gradients leave room for, and what would still be lost at it."""
     limit = "keeps" if scales.seen_whole else "keeps what can be seen of"
-    grade = Grade.MEASURED if scales.counted else Grade.ESTIMATED
+    grade = Grade.ESTIMATED
     return [
         Evidence(
             "largest_scale",

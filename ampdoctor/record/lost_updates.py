@@ -46,12 +46,13 @@ def lost_update_counts(
         group: the parameter group, for lr, betas, eps and weight decay.
         state: the optimizer's state of the parameter, after the step.
     """
-    known = {name: value for name, value in state.items() if _is_like(value, before)}
-    sizes = max(1, _CHUNK * len(before) // max(before.numel(), 1)) if before.ndim else 1
-    parts = [
-        _counts(w, new, g, group, {**state, **dict(zip(known, values, strict=True))})
-        for w, new, g, *values in zip(*(_split(t, sizes) for t in (before, after, gradient, *known.values())), strict=True)
-    ]  # fmt: skip
+    shaped = {name: value for name, value in state.items() if _is_like(value, before)}
+    rows = max(1, _CHUNK * len(before) // max(before.numel(), 1)) if before.ndim else 1
+    columns = [_split(t, rows) for t in (before, after, gradient, *shaped.values())]
+    parts = []
+    for w, new, g, *values in zip(*columns, strict=True):
+        part_of_state = {**state, **dict(zip(shaped, values, strict=True))}
+        parts.append(_counts(w, new, g, group, part_of_state))
     totals = torch.stack(parts).sum(0)
     energy, share = totals[5].clamp_min(torch.finfo(torch.float64).tiny), totals[2:3]
     return torch.cat([totals[:2], share / energy, totals[3:5]])
@@ -77,11 +78,7 @@ def _counts(
     expected = (intended != 0) & torch.isfinite(intended)
     unchanged = expected & (after == before)
     energy = torch.where(expected, intended, 0.0).double().square()
-    small = expected & (
-        (intended.abs() + _decay(before, group)) < _SURE_SHARE * _last_place(before)
-    )
-    if not _magnitude_is_known(group, state):
-        small = torch.zeros_like(small)
+    small = expected & (_reach(intended, before, group, state) < _SURE_SHARE * _last_place(before))
     numbers = [
         expected.sum(),
         unchanged.sum(),
@@ -93,22 +90,14 @@ def _counts(
     return torch.stack([n.double() for n in numbers])
 
 
-def _decay(weights: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
-    """Return by how much weight decay moves the weights at most."""
-    return group.get("lr", 0.0) * group.get("weight_decay", 0.0) * weights.float().abs()
-
-
 def _intended_update(
     gradient: torch.Tensor, group: Mapping[str, Any], state: Mapping[str, Any]
 ) -> torch.Tensor:
     lr = group.get("lr", 1.0)
     update: torch.Tensor
-    if "exp_avg" in state and "exp_avg_sq" in state:
-        beta1, beta2 = group.get("betas", (0.0, 0.0))
-        step = state.get("step", 1)
-        mean = state["exp_avg"].float() / (1 - beta1**step)
-        spread = (state["exp_avg_sq"].float() / (1 - beta2**step)).sqrt()
-        update = lr * mean / (spread + group.get("eps", 1e-8))
+    if _is_adam(state):
+        mean, square = _moments(group, state)
+        update = lr * mean / (square.sqrt() + group.get("eps", 1e-8))
         return update
     momentum = state.get("momentum_buffer")
     direction = (gradient if momentum is None else momentum).float()
@@ -118,10 +107,44 @@ def _intended_update(
     return update
 
 
-def _magnitude_is_known(group: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Whether the update is the intended one in size too; of Lion's or Adagrad's only the direction is known here."""
-    adam = "exp_avg" in state and "exp_avg_sq" in state
-    return adam or state.get("momentum_buffer") is not None or "dampening" in group
+def _reach(
+    intended: torch.Tensor,
+    weights: torch.Tensor,
+    group: Mapping[str, Any],
+    state: Mapping[str, Any],
+) -> torch.Tensor:
+    """Return how far an element may move at most: infinitely, where the optimizer is one whose size is not known here."""
+    lr = group.get("lr", 0.0)
+    reach = intended.abs()
+    if _is_adam(state) and _steps(group, state) is not None:
+        # RAdam starts without the division by the spread.
+        reach = torch.maximum(reach, lr * _moments(group, state)[0].abs())
+    elif state.get("momentum_buffer") is None and "dampening" not in group:
+        return torch.full_like(reach, torch.inf)
+    decay: torch.Tensor = lr * group.get("weight_decay", 0.0) * weights.float().abs()
+    return reach + decay
+
+
+def _is_adam(state: Mapping[str, Any]) -> bool:
+    return "exp_avg" in state and "exp_avg_sq" in state
+
+
+def _steps(group: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
+    return state.get("step", group.get("step"))
+
+
+def _moments(
+    group: Mapping[str, Any], state: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return Adam's moments with their start at zero corrected."""
+    mean, square = state["exp_avg"].float(), state["exp_avg_sq"].float()
+    beta1, beta2 = group.get("betas", (0.0, 0.0))
+    steps = _steps(group, state)
+    return (
+        (mean, square)
+        if steps is None
+        else (mean / (1 - beta1**steps), square / (1 - beta2**steps))
+    )
 
 
 def _last_place(weights: torch.Tensor) -> torch.Tensor:

@@ -144,7 +144,11 @@ class WeightExaminer:
         with torch.no_grad():
             update = _wide(parameter.detach()) - _wide(before)
             extra = None
-            if parameter.dtype in HALF and parameter.grad is not None and measurable(parameter.grad):
+            if (
+                parameter.dtype in HALF
+                and parameter.grad is not None
+                and measurable(parameter.grad)
+            ):
                 counts = lost_update_counts(
                     before, parameter.detach(), parameter.grad, group, state
                 )

@@ -40,7 +40,9 @@ def tensors_in(value: Any, depth: int = _MAX_DEPTH) -> Iterator[torch.Tensor]:
 def autocast_dtype(device_type: str) -> str | None:
     """Return the autocast dtype in force for `device_type`, None where autocast is off."""
     # Torch knows no autocast for some devices (meta) and would raise.
-    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(
+        device_type
+    ):
         return None
     return dtype_name(torch.get_autocast_dtype(device_type))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -12,6 +13,7 @@ from tools.bless import expected, sample_folders
 
 FOLDERS = sample_folders()
 MAX_BYTES = 300_000
+BATCHES = 8
 
 
 def sample(name: str) -> Run:
@@ -38,7 +40,7 @@ def test_the_collapse_is_found_by_its_cause() -> None:
     diagnosis = json.loads(
         (FOLDERS[0].parent / "bert_fp16_collapse" / "expected.json").read_text(encoding="utf-8")
     )
-    assert [f["name"] for f in diagnosis["findings"]][0] == "gradient-underflow"
+    assert diagnosis["findings"][0]["name"] == "gradient-underflow"
 
 
 @pytest.mark.parametrize("name", ["bert_fp32", "bert_bf16", "bert_fp16_scaled"])
@@ -47,10 +49,18 @@ def test_the_cures_and_the_twin_are_healthy(name: str) -> None:
     assert [f["name"] for f in diagnosis["findings"] if f["severity"] != "note"] == []
 
 
+def ends(name: str) -> tuple[float, float]:
+    """Return the mean loss of the first and of the last steps: single batches differ."""
+    curve = losses(name)
+    return fmean(curve[:BATCHES]), fmean(curve[-BATCHES:])
+
+
 def test_the_collapsed_loss_stays_and_the_others_fall() -> None:
-    # The KL loss ends at its floor, the entropy gap; what the model has learned shows as the way towards it.
-    start, end = losses("bert_fp32")[0], losses("bert_fp32")[-1]
+    start, end = ends("bert_fp32")
     learned = start - end
-    assert abs(losses("bert_fp16_collapse")[-1] - losses("bert_fp16_collapse")[0]) < 0.1 * learned
+    assert learned > 0.25 * start
+    stuck_start, stuck_end = ends("bert_fp16_collapse")
+    assert abs(stuck_start - stuck_end) < 0.1 * learned
     for cure in ("bert_bf16", "bert_fp16_scaled"):
-        assert losses(cure)[0] - losses(cure)[-1] > 0.9 * learned
+        cured_start, cured_end = ends(cure)
+        assert cured_start - cured_end > 0.9 * learned

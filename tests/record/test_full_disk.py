@@ -26,7 +26,9 @@ DEV_FULL = Path("/dev/full")
 STEPS = 8
 
 
-@pytest.mark.skipif(not DEV_FULL.exists(), reason="needs /dev/full, whose writes fail as on a full disk")
+@pytest.mark.skipif(
+    not DEV_FULL.exists(), reason="needs /dev/full, whose writes fail as on a full disk"
+)
 @pytest.mark.parametrize("table", ["tensors", "calls", "steps"])
 def test_a_table_that_cannot_be_written(
     recording: Recording, table: str, caplog: pytest.LogCaptureFixture
@@ -67,7 +69,9 @@ def _fill(place: Path) -> None:
     os.close(descriptor)
 
 
-def test_a_disk_fills_up(small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_fills_up(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(run_folder, "FLUSH_SECONDS", 0.0)
     alone = Training().run(STEPS)
     folder = small_disk / "run"
@@ -83,7 +87,9 @@ def test_a_disk_fills_up(small_disk: Path, monkeypatch: pytest.MonkeyPatch, capl
     assert run.notices
 
 
-def test_a_disk_that_is_full_from_the_start(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_is_full_from_the_start(
+    small_disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     alone = Training().run(STEPS)
     folder = small_disk / "run"
     prepare_folder(folder)

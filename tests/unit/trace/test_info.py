@@ -101,7 +101,11 @@ def test_damaged_or_cut_anywhere_it_reads_or_says_so(tmp_path: Path) -> None:
     data = path.read_bytes()
 
     @settings(max_examples=300, deadline=None)
-    @given(place=st.integers(0, len(data) - 1), mask=st.integers(1, 255), keep=st.integers(0, len(data)))
+    @given(
+        place=st.integers(0, len(data) - 1),
+        mask=st.integers(1, 255),
+        keep=st.integers(0, len(data)),
+    )
     def check(place: int, mask: int, keep: int) -> None:
         damaged = bytearray(data)
         damaged[place] ^= mask
