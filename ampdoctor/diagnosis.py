@@ -59,6 +59,8 @@ class Examined:
             )
         if not run.steps:
             gaps.append("no optimizer step was seen")
+        if len(run.ranks) > 1:
+            gaps.append(f"{len(run.ranks)} ranks recorded; only rank {run.ranks[0]} was judged")
         examined = sum(step.examined for step in run.steps)
         tensors = run.table("tensors").num_rows
         return cls(len(run.steps), examined, tensors, len(run.modules), tuple(gaps))

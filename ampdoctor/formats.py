@@ -135,5 +135,11 @@ def format_of_dtype(dtype: str) -> NumberFormat | None:
     return _BY_DTYPE.get(dtype)
 
 
+def title_of_dtype(dtype: str) -> str:
+    """Return what text calls the torch dtype called `dtype`: FP16."""
+    number_format = format_of_dtype(dtype)
+    return number_format.title if number_format else dtype
+
+
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 """Names of the dtypes meant by "half" in rules and findings."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.scaling import loss_scaling
 from ampdoctor.analysis.wording import counted
-from ampdoctor.formats import HALF_DTYPES, format_of_dtype
+from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,7 @@ def precision_used(run: Run) -> PrecisionUsed:
     """Return the precision that `run` really used, from what was recorded and not from what was asked for."""
     modules = _modules(run)
     scaling = loss_scaling(run)
-    parts = [_activations(modules), _weights(run), scaling.phrase]
+    parts = [_activations(_training(run, modules)), _weights(run), scaling.phrase]
     return PrecisionUsed(", ".join(part for part in parts if part), scaling.kind.value, modules)
 
 
@@ -88,6 +88,13 @@ def _modules(run: Run) -> tuple[ModulePrecision, ...]:
     )
 
 
+def _training(run: Run, modules: tuple[ModulePrecision, ...]) -> tuple[ModulePrecision, ...]:
+    """Leave out what only ever ran without gradients, a teacher or an evaluation, unless nothing else did."""
+    table = run.table("tensors")
+    names = set(table.filter(table["grad_enabled"])["module"].to_pylist())
+    return tuple(m for m in modules if m.module in names) or modules
+
+
 def _activations(modules: Iterable[ModulePrecision]) -> str:
     """Return how many of the modules that compute do so in half: "FP16 autocast in 12 of 14 modules"."""
     computing = [m for m in modules if m.leaf and any(format_of_dtype(d) for d in m.activations)]
@@ -103,7 +110,7 @@ def _activations(modules: Iterable[ModulePrecision]) -> str:
         return f"{_titles(d for m in computing for d in m.activations)} in all {counted(len(computing), 'module')}"
     total = counted(len(computing), "module")
     return ", ".join(
-        f"{_title(dtype)} {'autocast' if cast else 'without autocast'} in {count} of {total}"
+        f"{title_of_dtype(dtype)} {'autocast' if cast else 'without autocast'} in {count} of {total}"
         for (dtype, cast), count in kinds.most_common()
     )
 
@@ -121,9 +128,4 @@ def _weights(run: Run) -> str:
 
 
 def _titles(dtypes: Iterable[str]) -> str:
-    return " and ".join(sorted({_title(d) for d in dtypes if format_of_dtype(d)}))
-
-
-def _title(dtype: str) -> str:
-    number_format = format_of_dtype(dtype)
-    return number_format.title if number_format else dtype
+    return " and ".join(sorted({title_of_dtype(d) for d in dtypes if format_of_dtype(d)}))

@@ -9,26 +9,17 @@ and the observed zeros; only a twin step measures it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from math import erf, erfc, exp, log, pi, sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ampdoctor.tails import WINDOW, most_likely_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ampdoctor.formats import NumberFormat
     from ampdoctor.histogram import ExponentHistogram
-
-TAIL_BINADES = 64
-"""How far below the edge a fitted tail is followed; beyond it the counts are far below one element."""
-
-MIN_BINS = 3
-"""A parabola needs three bins."""
-
-BINADE_MEAN_SQUARE = 7.0 / 3.0
-"""Mean of x² over [1, 2), where density is even."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +47,6 @@ class FlushEstimate:
         return self.flushed / total if total else 0.0
 
 
-class _Tail(NamedTuple):
-    """What lay below the edge: elements and their sum of squares, beside the sum of squares of all."""
-
-    elements: float
-    energy: float
-    total: float
-
-    @property
-    def energy_share(self) -> float:
-        return self.energy / self.total if self.total else 0.0
-
-
-_NO_TAIL = _Tail(0.0, 0.0, 0.0)
-
-
 def flushed_by_cast(before: ExponentHistogram, number_format: NumberFormat) -> FlushEstimate:
     """Return what a cast of the values in `before` to `number_format` flushes: known, not estimated."""
     flushed = before.flushed(number_format)
@@ -78,76 +54,37 @@ def flushed_by_cast(before: ExponentHistogram, number_format: NumberFormat) -> F
     return FlushEstimate(flushed, flushed, flushed, before.nonzero - flushed, energy)
 
 
-def estimate_flushed(after: ExponentHistogram, number_format: NumberFormat) -> FlushEstimate | None:
+def estimate_flushed(
+    after: ExponentHistogram, number_format: NumberFormat, binades: int = 0
+) -> FlushEstimate | None:
     """Estimate how many zeros of `after`, values held in `number_format`, were flushed.
 
-    Of three tails the one with the most elements is taken: each is a lower bound for its kind of distribution, and
-    the zeros that were observed bound all of them from above.
+    With `binades`, `energy_share` is what would still be flushed of the same values times 2**binades.
 
     Returns None where everything is zero: then nothing is left to extrapolate from.
     """
     if after.nonzero == 0:
         return None if after.zeros else FlushEstimate(0.0, 0.0, 0.0, 0, 0.0)
-    edge = number_format.min_subnormal_exponent
-    tail = max(_even_tail(after, edge), _normal_tail(after, edge), _lognormal_tail(after, edge))
-    high = float(after.zeros)
-    kept = min(1.0, high / tail.elements) if tail.elements else 0.0
-    return FlushEstimate(tail.elements * kept, 0.0, high, after.nonzero, tail.energy_share * kept)
+    edge, high = number_format.min_subnormal_exponent, float(after.zeros)
+    window = _window(after, edge)
+    if not window.any() or not high:
+        return FlushEstimate(0.0, 0.0, high, after.nonzero, 0.0)
+    tail = most_likely_tail(window, number_format.mantissa_bits)
+    kept = min(1.0, high / tail.flushed) if tail.flushed else 0.0
+    # None of them held more than a quarter of a square unit.
+    gone = kept * np.minimum(tail.energy, tail.flushed / 4.0)
+    # What was rounded to one unit had another size before, which matters where little else is left.
+    left = after.sum_squares / 4.0**edge + window[0] * (tail.at_unit - 1.0)
+    still = gone[min(binades, gone.size - 1)]
+    return FlushEstimate(
+        tail.flushed * kept, 0.0, high, after.nonzero, float(still / (gone[0] + left))
+    )
 
 
-def _even_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
-    """A density that is even around zero: each binade holds half of the one above."""
-    at_edge = float(histogram.counts[histogram.exponents == edge].sum())
-    energy = at_edge * 4.0**edge / 12.0
-    return _Tail(at_edge, energy, energy + histogram.sum_squares)
-
-
-def _lognormal_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
-    """Gradients are close to lognormal (arXiv:2006.08173): a parabola through the log counts, weighted by counts."""
-    exponents, counts = histogram.exponents, histogram.counts
-    seen = (counts > 0) & (exponents >= edge)
-    if int(seen.sum()) < MIN_BINS:
-        return _NO_TAIL
-    x, n = (exponents[seen] - edge).astype(np.float64), counts[seen].astype(np.float64)
-    curvature, slope, height = np.polyfit(x, np.log(n), 2, w=np.sqrt(n))
-    if curvature >= 0.0:
-        return _NO_TAIL
-    below = -np.arange(1, TAIL_BINADES + 1, dtype=np.float64)
-    fitted = np.exp(np.minimum(curvature * below**2 + slope * below + height, 700.0))
-    energy = float((fitted * np.exp2(2.0 * (below + edge))).sum()) * BINADE_MEAN_SQUARE
-    return _Tail(float(fitted.sum()), energy, energy + histogram.sum_squares)
-
-
-def _normal_tail(histogram: ExponentHistogram, edge: int) -> _Tail:
-    """A normal distribution with the mean square of what is left, in units of the smallest subnormal.
-
-    It is what remains to go by where all that is left are one or two binades at the edge. Where every element is one
-    unit, the mean square is taken as if the chance of an unseen two were one half.
-    """
-    alive = histogram.nonzero
-    unit = 4.0**edge
-    observed = max(histogram.sum_squares / alive / unit, 1.0 + 3.0 * log(2.0) / alive)
-    sigmas, mean_squares = _rounded_normal()
-    if observed >= mean_squares[-1]:
-        return _NO_TAIL
-    sigma = float(np.interp(observed, mean_squares, sigmas))
-    cut = 0.5 / sigma
-    elements = alive / erfc(cut / sqrt(2.0))
-    below = erf(cut / sqrt(2.0))
-    energy_below = below - 2.0 * cut * exp(-cut * cut / 2.0) / sqrt(2.0 * pi)
-    # Rounding made what is left larger than it was, so the total is the fitted one.
-    total = elements * sigma * sigma * unit
-    return _Tail(elements * below, total * energy_below, total)
-
-
-@cache
-def _rounded_normal() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return standard deviations, and the mean square of what rounding to whole numbers leaves nonzero of each."""
-    sigmas = np.exp2(np.linspace(-3.0, 3.0, 49))
-    values = np.arange(1, 65, dtype=np.float64)
-    mean_squares = []
-    for sigma in sigmas:
-        above = np.array([erfc((k - 0.5) / sigma / sqrt(2.0)) for k in range(1, 66)])
-        shares = above[:-1] - above[1:]
-        mean_squares.append(float((values**2 * shares).sum() / shares.sum()))
-    return sigmas, np.array(mean_squares)
+def _window(histogram: ExponentHistogram, edge: int) -> NDArray[np.float64]:
+    """Return the counts of the bins from `edge` up."""
+    counts = np.zeros(WINDOW)
+    for exponent, count in zip(histogram.exponents, histogram.counts, strict=True):
+        if 0 <= exponent - edge < WINDOW:
+            counts[exponent - edge] = count
+    return counts

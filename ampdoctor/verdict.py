@@ -6,6 +6,7 @@ import math
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Severity
 
 if TYPE_CHECKING:
@@ -45,10 +46,16 @@ def _without_fault(run: Run, *, healthy: bool) -> str:
             f"no cause found: the loss is NaN or infinite from step {broken} on, and no rule explains it"
             + ended
         )
+    if all(step.applied is False for step in run.steps):
+        skipped = f"none of {counted(len(run.steps), 'step')} was applied, so nothing was learned"
+        return f"no cause found: {skipped}, and no rule explains it" + ended
     examined = sum(step.examined for step in run.steps)
     if not examined:
-        return f"nothing found in {_steps(len(run.steps))}, of which none was examined" + ended
-    extent = f"no precision fault found in {examined} of {_steps(len(run.steps))} examined"
+        return (
+            f"nothing found in {counted(len(run.steps), 'step')}, of which none was examined"
+            + ended
+        )
+    extent = f"no precision fault found in {examined} of {counted(len(run.steps), 'step')} examined"
     return f"healthy: {extent}" if healthy and not ended else extent + ended
 
 
@@ -57,7 +64,3 @@ def _nonfinite_from(run: Run) -> int | None:
     losses = [(s.step, s.loss) for s in run.steps if s.loss is not None]
     broken = list(takewhile(lambda entry: not math.isfinite(entry[1]), reversed(losses)))
     return broken[-1][0] if broken else None
-
-
-def _steps(count: int) -> str:
-    return f"{count} step" if count == 1 else f"{count} steps"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +42,7 @@ def catalogue() -> str:
             f"| {rule.code} | [{rule.name}](#{rule.name}) | {rule.severity.value} | {title} |"
         )
     for rule in rules:
-        page = _dedented(rule.__doc__ or "")
+        page = inspect.cleandoc(rule.__doc__ or "")
         needs = ", ".join(f"`{need}`" for need in rule.needs)
         lines += ["", f"## {rule.name}", "", _as_markdown(page), "", f"Needs {needs}."]
         if rule.after:
@@ -109,13 +110,6 @@ def _schema_table(table: Table) -> str:
     ]
     head = ["| column | type | unit | meaning |", "|---|---|---|---|"]
     return "\n".join([f"**`{table.name}`**: {table.doc}", "", *head, *rows])
-
-
-def _dedented(doc: str) -> str:
-    first, _, rest = doc.strip().partition("\n")
-    lines = rest.splitlines()
-    margin = min((len(x) - len(x.lstrip()) for x in lines if x.strip()), default=0)
-    return "\n".join([first, *(line[margin:] for line in lines)])
 
 
 def _as_markdown(page: str) -> str:

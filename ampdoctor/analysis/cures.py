@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.order import source_of
@@ -11,7 +12,9 @@ from ampdoctor.finding import Fix, Grade
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
-NO_NATIVE_BF16 = ("V100", "P100", "T4", "GTX 10", "GTX 16", "RTX 20", "TITAN V", "TITAN RTX")
+NO_NATIVE_BF16 = re.compile(
+    r"\b([KMP]\d0|P4|P100|V100S?|T4G?|GTX (?:9|1[06])\d\d|(?:Quadro )?RTX 20\d\d|Quadro RTX \d000|TITAN (?:Xp?|V|RTX))\b"
+)
 """GPUs before compute capability 8.0: BF16 is emulated there, and slow (NVIDIA, CUDA C++ Programming Guide)."""
 
 
@@ -59,7 +62,7 @@ def dynamic_scaler(run: Run, scale: float, expected: str) -> Fix:
 
 def bf16_autocast(run: Run, expected: str) -> Fix:
     """Use BF16 instead of FP16."""
-    slow = next((g for g in NO_NATIVE_BF16 if g in run.info.device), None)
+    slow = NO_NATIVE_BF16.search(run.info.device)
     weights = (
         "model.float()  # FP32 weights: updates are lost in BF16 ones\n"
         if half_weights(run)
@@ -68,7 +71,7 @@ def bf16_autocast(run: Run, expected: str) -> Fix:
     code = f"""\
 {weights}with torch.autocast("{device_type(run)}", dtype=torch.bfloat16):  # instead of torch.float16; no GradScaler
     ..."""
-    warning = f" Mind that a {slow} has no native BF16, so it is slow there." if slow else ""
+    warning = f" Mind that a {slow[1]} has no native BF16, so it is slow there." if slow else ""
     return Fix("Use BF16 autocast, which has FP32's range", code, expected + warning)
 
 
@@ -78,9 +81,11 @@ def fp32_island(run: Run, module: str, expected: str) -> Fix:
     code = f"""\
 def in_fp32(module):
     forward = module.float().forward
-    def run(x):
+    def wide(x):
+        return x.float() if torch.is_tensor(x) and x.is_floating_point() else x
+    def run(*args, **kwargs):
         with torch.autocast("{device_type(run)}", enabled=False):
-            return forward(x.float())
+            return forward(*map(wide, args), **{{k: wide(v) for k, v in kwargs.items()}})
     module.forward = run
 
 in_fp32({target})  # once, before the loop"""

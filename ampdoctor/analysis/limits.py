@@ -1,36 +1,47 @@
-"""What counts as harm where gradients vanish: the thresholds that the rules about it share."""
+"""What counts as harm where gradients vanish: the thresholds that the rules about it share, each with its source."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-LIMITS = {
-    "lost_energy": (
-        0.05,
-        "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)",
-    ),
-    "modules_warning": (
-        0.1,
-        "a tenth of the modules: one odd gradient in a deep model is no fault of the run",
-    ),
-    "modules_error": (
-        0.5,
-        "a small BERT with 35 % of its modules hurt learned at 0.8 of its speed, with 55 % at half",
-    ),
-}
-"""Values of `Limits` with where they come from, as thresholds of the rules."""
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 
-@dataclass(frozen=True)
+def _limit(value: float, source: str) -> Any:
+    return field(default=value, metadata={"source": source})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What counts as harm.
 
     Attributes:
-        lost: share of a gradient's energy; a site that loses more is hurt.
-        few: share of the modules that must be hurt for a fault.
-        many: share of the modules from which on the run as a whole is harmed.
+        lost_energy: share of a gradient's energy; a site that loses more is hurt.
+        modules_warning: share of the modules that must be hurt for a fault.
+        modules_error: share of the modules from which on the run as a whole is harmed.
+        lasting_share: a fault lasts where it is there on at least this share of the later half of the examined steps.
+        converged: share of its start below which the loss has nothing left to learn.
     """
 
-    lost: float
-    few: float
-    many: float
+    lost_energy: float = _limit(
+        0.05,
+        "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)",
+    )
+    modules_warning: float = _limit(
+        0.1, "a tenth of the modules: one odd gradient in a deep model is no fault of the run"
+    )
+    modules_error: float = _limit(
+        0.5,
+        "more modules are hurt than are not, so it is the run that is hurt and not a part of it",
+    )
+    lasting_share: float = _limit(
+        0.5, "on more steps than not, over the later half: the first steps may be special"
+    )
+    converged: float = _limit(
+        0.01, "99 % of the way to nothing is done, and what is lost of the rest harms nobody"
+    )
+
+
+LIMITS: dict[str, tuple[float, str]] = {
+    f.name: (getattr(Limits, f.name), f.metadata["source"]) for f in fields(Limits)
+}
+"""The fields of `Limits` with where they come from, as thresholds of the rules."""

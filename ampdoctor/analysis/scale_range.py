@@ -10,6 +10,7 @@ import numpy as np
 
 from ampdoctor.analysis.scaling import DEFAULT_SCALE
 from ampdoctor.formats import FP16
+from ampdoctor.underflow import estimate_flushed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,10 +24,18 @@ HEADROOM_BINADES = 1
 LOW_ENERGY = 0.01
 """The lowest exponent that matters leaves at most this share of a gradient's energy below it."""
 
-DENSITY_LOSS = 8.0
-"""A tail of even density loses this factor of its energy with each binade: half the elements, a quarter the square."""
 
-NO_PEAK = 2.0**-149
+@dataclass(frozen=True)
+class Peak:
+    """The largest gradient seen, at scale 1, and the site that held it."""
+
+    value: float
+    site: str
+
+    @property
+    def largest_scale(self) -> float:
+        """Largest power of two that keeps it a binade under FP16's max."""
+        return float(2.0 ** (floor(log2(FP16.max / self.value)) - HEADROOM_BINADES))
 
 
 @dataclass(frozen=True)
@@ -35,30 +44,27 @@ class ScaleRange:
 
     Attributes:
         current: the scale in force.
-        largest: largest power of two that keeps every gradient seen a binade under FP16's max.
-        peak: largest gradient seen, at scale 1.
-        peak_site: where it was seen.
+        peak: the largest gradient; None where every gradient seen is zero, which leaves all below unknown too.
         binades: from the largest gradient down to the smallest that matters.
-        suggested: where to start: torch's default where that holds these gradients, else `largest`.
-        lost: largest share of energy that a site would still lose at `suggested`.
-        counted: `lost` was counted before a cast, not extrapolated.
-        seen_whole: no gradient had vanished to nothing, which might have been larger elsewhere at a higher scale.
+        smallest_module: module with the smallest gradients.
+        suggested: a larger scale to start with: torch's default where that holds these gradients, else the largest
+            that does; None where there is none.
+        lost: largest share of energy that a site would still lose at `suggested`; None where that cannot be known.
+        gone: sites of which nothing is left, so that nobody knows how large they were.
     """
 
     current: float
-    largest: float
-    peak: float
-    peak_site: str
-    binades: int
-    suggested: float
-    lost: float
-    counted: bool
-    seen_whole: bool
+    peak: Peak | None
+    binades: int | None
+    smallest_module: str
+    suggested: float | None
+    lost: float | None
+    gone: int
 
     @property
     def has_room(self) -> bool:
-        """A scale larger than the current one fits."""
-        return self.largest >= 2.0 * self.current
+        """A scale larger than the current one fits, as far as is known."""
+        return self.peak is None or self.peak.largest_scale >= 2.0 * self.current
 
 
 def scale_range(steps: Sequence[GradientStep], *, weights_scaled: bool = True) -> ScaleRange:
@@ -74,46 +80,72 @@ def scale_range(steps: Sequence[GradientStep], *, weights_scaled: bool = True) -
         for s in step.all_sites
         if weights_scaled or s.row.role != "weight_grad" or s.histogram.nonfinite
     ]
-    peak, top = max(((_peak(s) / scale, s) for s, scale in sites), key=lambda pair: pair[0])
-    largest = 2.0 ** (floor(log2(FP16.max / peak)) - HEADROOM_BINADES)
-    default_fits = largest >= DEFAULT_SCALE and _worst_loss(sites, DEFAULT_SCALE)[0] < LOW_ENERGY
-    suggested = DEFAULT_SCALE if default_fits else largest
-    lost, counted = _worst_loss(sites, suggested)
-    low = min(
-        (_low_exponent(s) - log2(scale) for s, scale in sites if s.histogram.nonzero), default=0.0
-    )
+    peaks = [Peak(_largest(s) / scale, s.name) for s, scale in sites if _largest(s)]
+    peak = max(peaks, key=lambda p: p.value, default=None)
+    lows = [_low_exponent(s) - log2(scale) for s, scale in sites if s.histogram.nonzero]
+    smallest = min((p for p in sites if p[0].row.module), key=_smallness, default=sites[0])
+    current = steps[-1].scale
+    suggested, lost = _suggestion(sites, current, peak)
     return ScaleRange(
-        current=steps[-1].scale,
-        largest=largest,
+        current=current,
         peak=peak,
-        peak_site=top.name,
-        binades=floor(log2(peak)) - floor(low) + 1,
+        binades=floor(log2(peak.value)) - floor(min(lows)) + 1 if peak and lows else None,
+        smallest_module=smallest[0].row.module,
         suggested=suggested,
         lost=lost,
-        counted=counted,
-        seen_whole=not any(s.lost == 1.0 and not s.counted for s, _ in sites),
+        gone=len({s.row.site for s, _ in sites if s.lost == 1.0 and not s.counted}),
     )
 
 
-def lost_at(site: GradientSite, factor: float) -> float:
-    """Return the share of energy that `site` would lose with a loss scale `factor` times as large."""
-    binades = floor(log2(factor))
+def lost_at(site: GradientSite, factor: float) -> float | None:
+    """Return the share of energy that `site` would lose with a loss scale `factor` times as large (1 or more).
+
+    None where nothing of it was left.
+    """
+    binades = max(floor(log2(factor)), 0)
     if site.counted:
         return site.histogram.shifted(binades).energy_below(FP16.flush_exponent)
-    if site.histogram.nonzero == 0 or binades < 0:
-        return 0.0
-    return site.lost * DENSITY_LOSS**-binades
+    if site.lost in {0.0, 1.0}:
+        return None if site.lost else 0.0
+    estimate = estimate_flushed(site.histogram, FP16, binades)
+    return None if estimate is None else estimate.energy_share
 
 
-def _worst_loss(sites: Sequence[tuple[GradientSite, float]], scale: float) -> tuple[float, bool]:
-    """Return the largest share of energy lost at `scale`, and whether that was counted."""
-    losses = [(lost_at(site, scale / current), site.counted) for site, current in sites]
-    return max(losses, default=(0.0, False))
+_Sites = list[tuple["GradientSite", float]]
 
 
-def _peak(site: GradientSite) -> float:
+def _suggestion(
+    sites: _Sites, current: float, peak: Peak | None
+) -> tuple[float | None, float | None]:
+    """Return the scale to start with, and what would be lost at it."""
+    if peak is None:
+        return (DEFAULT_SCALE if current < DEFAULT_SCALE else None), None
+    largest = peak.largest_scale
+    if current < DEFAULT_SCALE <= largest:
+        lost = _worst_loss(sites, DEFAULT_SCALE)
+        if lost is None or lost < LOW_ENERGY:
+            return DEFAULT_SCALE, lost
+    return (largest, _worst_loss(sites, largest)) if largest >= 2.0 * current else (None, None)
+
+
+def _worst_loss(sites: _Sites, scale: float) -> float | None:
+    """Return the largest share of energy lost at `scale`; None where one is not known."""
+    losses = [lost_at(site, scale / current) for site, current in sites]
+    known = [loss for loss in losses if loss is not None]
+    return max(known, default=0.0) if len(known) == len(losses) else None
+
+
+def _largest(site: GradientSite) -> float:
     """Largest value of a site; one that overflowed was at least twice what FP16 holds, as far as can be known."""
-    return 2.0 * FP16.max if site.histogram.nonfinite else max(site.histogram.absmax, NO_PEAK)
+    return 2.0 * FP16.max if site.histogram.nonfinite else site.histogram.absmax
+
+
+def _smallness(entry: tuple[GradientSite, float]) -> tuple[bool, float]:
+    """Order of sites by what matters in them, those that are gone first."""
+    site, scale = entry
+    if not site.histogram.nonzero:
+        return site.lost != 1.0, 0.0 if site.lost == 1.0 else float("inf")
+    return True, _low_exponent(site) - log2(scale)
 
 
 def _low_exponent(site: GradientSite) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from math import log2
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.columns import recorded_dtypes
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.wording import scale_text
 
@@ -23,6 +23,11 @@ DEFAULT_GROWTH_INTERVAL = 2000
 
 ENDLESS_INTERVAL = 50 * DEFAULT_GROWTH_INTERVAL
 """A growth interval this long means "never": at torch's default, 50 doublings would have come and gone."""
+
+
+SMALLEST_HAND_SCALE = 16.0
+"""Weights of losses and of gradient penalties are mostly smaller (10 in WGAN-GP), and a scale below this moves
+gradients by less than four of FP16's 40 binades."""
 
 
 class ScalingKind(str, Enum):
@@ -59,6 +64,12 @@ class LossScaling:
         return self.kind in {ScalingKind.STATIC, ScalingKind.DYNAMIC}
 
     @property
+    def total_factor(self) -> float:
+        """Number by which code multiplied the loss, a hand-written loss scale included."""
+        by_hand = self.last if self.kind is ScalingKind.HAND_WRITTEN else None
+        return self.factor * (by_hand or 1.0)
+
+    @property
     def phrase(self) -> str:
         """The scaling as a noun phrase: "a loss scale pinned at 4"."""
         first = scale_text(self.first) if self.first is not None else "unknown"
@@ -88,6 +99,8 @@ def loss_scaling(run: Run) -> LossScaling:
         first, last = (scales[0], scales[-1]) if scales else (None, None)
         return LossScaling(kind, first, last, config, factor)
     by_hand = [scale for row in backwards if (scale := _hand_scale(row)) is not None]
+    if not _fp16_gradients(run):
+        by_hand = []
     if 2 * len(by_hand) > len(backwards):
         return LossScaling(
             ScalingKind.HAND_WRITTEN, by_hand[0], by_hand[-1], None, factor / by_hand[-1]
@@ -107,13 +120,17 @@ def hand_scales(run: Run) -> dict[int, float]:
 def _hand_scale(row: CallRow) -> float | None:
     """Return the number by which code scaled a loss up; None where it did not.
 
-    A loss that is averaged or weighted too may come out smaller all the same. Then only a power of two is taken for a
-    loss scale: other numbers are weights.
+    It is the largest of the loss's factors, as a loss may be averaged or weighted too.
     """
     largest = row.largest_factor or row.factor or 1.0
-    if (row.factor or 1.0) > 1.0:
-        return largest
-    return largest if largest >= 2.0 and log2(largest).is_integer() else None
+    return largest if largest >= SMALLEST_HAND_SCALE else None
+
+
+def _fp16_gradients(run: Run) -> bool:
+    """Whether anything in FP16 was recorded that gradients pass through: without it nobody scales a loss."""
+    return "float16" in recorded_dtypes(run, "activation", "grad_output") or any(
+        row.cast_to == "float16" for row in run.tensors("grad_output")
+    )
 
 
 def _grows(run: Run, config: ScalerRow) -> bool:

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
     from ampdoctor.analysis.limits import Limits
     from ampdoctor.trace.run import Run
 
-PERSISTENT = 0.5
-"""A fault is lasting where it is there on at least this share of the later half of the steps examined."""
-
 EARLY = 3
 """Steps to wait for while the run goes on: the first may be special (zero-initialised branches, LoRA)."""
-
-CONVERGED = 0.01
-"""A loss below this share of its start is a task done; what its gradients lose then harms nobody."""
 
 
 @dataclass(frozen=True)
@@ -52,41 +46,45 @@ class Vanishing:
         return (self.hurt or self.judged)[-1]
 
     @property
-    def lost_parameters(self) -> tuple[int, int]:
-        """How many weight gradients (of matrices) were flushed to nothing on that step, and of how many."""
-        weights = self.last.weights
-        return sum(w.lost == 1.0 for w in weights), len(weights)
+    def zero_weight_gradients(self) -> tuple[int, int]:
+        """How many weight gradients (of matrices) are zero in every element on that step, and of how many."""
+        seen = [w.histogram for w in self.last.weights]
+        return sum(h.zeros == h.numel for h in seen), len(seen)
 
 
 def vanishing(run: Run, limits: Limits) -> Vanishing | None:
     """Return what FP16 takes of the gradients of `run`; None where no step can be judged."""
-    judged = _judged(run)
+    judged = _judged(run, limits)
     if not judged:
         return None
-    hurt = tuple(step for step in judged if _hurt_share(step, limits) >= limits.few)
+    hurt = tuple(step for step in judged if _hurt_share(step, limits) >= limits.modules_warning)
     last = (hurt or judged)[-1]
-    worst = sorted((s for s in last.all_sites if s.lost >= limits.lost), key=lambda s: -s.lost)
-    entry = next((s for s in last.sites if s.counted and s.lost >= limits.lost), None)
+    worst = sorted(
+        (s for s in last.all_sites if s.lost >= limits.lost_energy), key=lambda s: -s.lost
+    )
+    entry = next((s for s in last.sites if s.counted and s.lost >= limits.lost_energy), None)
     return Vanishing(
         judged,
         hurt,
-        lasting=_lasting(run, judged, hurt),
+        lasting=_lasting(run, judged, hurt, limits),
         share=_hurt_share(last, limits),
         worst=tuple(worst),
         key=entry or max(last.all_sites, key=lambda s: s.lost),
     )
 
 
-def _lasting(run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep]) -> bool:
+def _lasting(
+    run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep], limits: Limits
+) -> bool:
     late, hurt_steps = judged[len(judged) // 2 :], {step.row.step for step in hurt}
     enough = len(judged) >= EARLY or run.info.status != "running"
-    often = sum(step.row.step in hurt_steps for step in late) >= PERSISTENT * len(late)
+    often = sum(step.row.step in hurt_steps for step in late) >= limits.lasting_share * len(late)
     return enough and often and len(hurt) >= min(2, len(judged))
 
 
-def _judged(run: Run) -> tuple[GradientStep, ...]:
+def _judged(run: Run, limits: Limits) -> tuple[GradientStep, ...]:
     start = loss_curve(run).start
-    floor = CONVERGED * start if start is not None and start > 0.0 else None
+    floor = limits.converged * start if start is not None and start > 0.0 else None
     return tuple(
         step
         for step in gradient_steps(run)
@@ -96,5 +94,5 @@ def _judged(run: Run) -> tuple[GradientStep, ...]:
 
 def _hurt_share(step: GradientStep, limits: Limits) -> float:
     """Share of the modules with a gradient in FP16 that lose more than the limit somewhere."""
-    hurt = {s.name for s in step.all_sites if s.lost >= limits.lost}
+    hurt = {s.name for s in step.all_sites if s.lost >= limits.lost_energy}
     return len(hurt) / len({s.name for s in step.all_sites})

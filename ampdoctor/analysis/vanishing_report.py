@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.loss import loss_curve
+from ampdoctor.analysis.scaling import loss_scaling
 from ampdoctor.analysis.wording import counted, number, percent, place
 from ampdoctor.finding import Evidence, Grade, Location, Severity
 
@@ -22,7 +23,7 @@ def grade_of(site: GradientSite) -> Grade:
 
 def severity_of(found: Vanishing, limits: Limits) -> Severity:
     """Return error where so many modules are hurt that the run as a whole is."""
-    return Severity.ERROR if found.share >= limits.many else Severity.WARNING
+    return Severity.ERROR if found.share >= limits.modules_error else Severity.WARNING
 
 
 def what_vanishes(found: Vanishing) -> str:
@@ -71,13 +72,13 @@ def _flushed(found: Vanishing) -> list[Evidence]:
 
 
 def _extent(found: Vanishing, limits: Limits) -> list[Evidence]:
-    lost, total = found.lost_parameters
+    zero, total = found.zero_weight_gradients
     evidence = [
         Evidence(
             "hurt_modules_share",
             found.share,
-            f"{percent(found.share)} of the modules with an FP16 gradient lose more than {percent(limits.lost)} of its "
-            "energy somewhere.",
+            f"{percent(found.share)} of the modules with an FP16 gradient lose more than {percent(limits.lost_energy)} "
+            "of its energy somewhere.",
             Grade.ESTIMATED,
         ),
         Evidence(
@@ -86,9 +87,9 @@ def _extent(found: Vanishing, limits: Limits) -> list[Evidence]:
             f"So it is on {len(found.hurt)} of {counted(len(found.judged), 'step')} examined.",
         ),
     ]
-    if lost:
-        text = f"{lost} of {total} weight gradients are zero in every element on that step."
-        evidence.insert(1, Evidence("zero_weight_gradients", lost, text))
+    if zero:
+        text = f"{zero} of {total} weight gradients are zero in every element on that step."
+        evidence.insert(1, Evidence("zero_weight_gradients", zero, text))
     return evidence
 
 
@@ -96,5 +97,7 @@ def _loss(run: Run) -> list[Evidence]:
     curve = loss_curve(run)
     if curve.start is None or curve.end is None or not curve.start:
         return []
-    text = f"The loss went from {number(curve.start)} to {number(curve.end)} over {counted(len(run.steps), 'step')}."
+    factor = loss_scaling(run).total_factor
+    what = "The loss" if factor == 1.0 else f"The loss, multiplied by {number(factor)} in code,"
+    text = f"{what} went from {number(curve.start)} to {number(curve.end)} over {counted(len(run.steps), 'step')}."
     return [Evidence("loss_end_over_start", curve.end / curve.start, text)]

@@ -7,6 +7,7 @@ gradient before the cast: what the cast flushes is then known and not estimated.
 from __future__ import annotations
 
 import math
+import weakref
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -48,15 +49,16 @@ class BackwardReader:
         self.release()
         shares = [scaled_share(root.grad_fn) for root in roots]
         scaled = None if None in shares or not shares else reduce(_together, shares)
-        for root in roots:
-            self._state.log.losses.append((self._state.log.scalar(root), scaled == "all"))
+        log = self._state.log
+        log.pass_scale = log.scale if scaled in {"all", "some"} else None
+        log.losses += [(log.scalar(root), log.scale if scaled == "all" else None) for root in roots]
         factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
         columns: dict[str, Any] = {"scaled": scaled}
         if factors is not None:
             columns |= {"factor": math.prod(factors), "largest_factor": max(factors, default=1.0)}
         if self._state.tensors is not None:
-            self._follow(roots, self._state.tensors, scaled == "all")
-            columns["reached"] = {id(leaf) for leaf in self._leaves}
+            self._follow(roots, self._state.tensors)
+            columns["reached"] = [weakref.ref(leaf) for leaf in self._leaves]
         return columns
 
     def take_leaves(self) -> list[torch.Tensor]:
@@ -70,16 +72,16 @@ class BackwardReader:
             handle.remove()
         self._handles.clear()
 
-    def _follow(self, roots: list[torch.Tensor], tensors: TensorLog, scaled: bool) -> None:
+    def _follow(self, roots: list[torch.Tensor], tensors: TensorLog) -> None:
         for node in nodes(roots):
             leaf = leaf_of(node)
             if leaf is not None:
                 self._leaves.append(leaf)
             elif node.name() == CAST:
-                hook = self._cast_hook(tensors, site_below(node), scaled)
+                hook = self._cast_hook(tensors, site_below(node))
                 self._handles.append(node.register_hook(hook))
 
-    def _cast_hook(self, tensors: TensorLog, path: str, scaled: bool) -> Callable[..., None]:
+    def _cast_hook(self, tensors: TensorLog, path: str) -> Callable[..., None]:
         guard, state = self._state.guard, self._state
 
         def record(after: tuple[Any, ...], before: tuple[Any, ...]) -> None:
@@ -90,6 +92,7 @@ class BackwardReader:
                 if wide is None or narrow is None or narrow.dtype not in HALF or wide.dtype in HALF:
                     return
                 columns = {"cast_to": dtype_name(narrow.dtype)}
-                tensors.add(wide, (path, "grad_output", "cast"), scaled=scaled, columns=columns)
+                site = (path, "grad_output", "cast")
+                tensors.add(wide, site, scale=tensors.log.pass_scale, columns=columns)
 
         return record

@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.callsite import call_site
+from ampdoctor.record.guard import told
 from ampdoctor.record.log import Outcome
 from ampdoctor.record.modules import in_backward
 from ampdoctor.record.optimizer import describe
@@ -20,6 +21,8 @@ from ampdoctor.record.tensors import autocast_dtype, tensors_in
 from ampdoctor.trace.schema import CallRow
 
 if TYPE_CHECKING:
+    import weakref
+
     from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.log import Scalar
@@ -83,12 +86,17 @@ class CallWatch:
         """Queue the row of a call that has returned or raised."""
         if call is None:
             return
-        call["error"] = f"{type(error).__name__}: {error}" if error is not None else None
+        call["error"] = told(error) if error is not None else None
         norm: Scalar = call.pop("norm", None)
-        reached: set[int] | None = call.pop("reached", None)
+        reached: list[weakref.ref[torch.Tensor]] | None = call.pop("reached", None)
 
         def build(values: Any) -> CallRow:
-            names = None if reached is None else self._state.optimizers.owners(reached)
+            alive = (
+                None
+                if reached is None
+                else [leaf for ref in reached if (leaf := ref()) is not None]
+            )
+            names = None if alive is None else self._state.optimizers.owners(alive)
             return CallRow(**call, norm=values.number(norm), optimizers=names)
 
         self._state.log.row("calls", build)
@@ -215,9 +223,7 @@ class CallWatch:
 
     def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         state = self._state
-        if self._scalers.stepping:
-            self._scalers.optimizer_stepped()
-        else:
+        if not self._scalers.stepping:
             name = self._meet(optimizer)
             self._finish(self._call("optimizer_step", name))
         if not _has_closure(args, kwargs):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+
+class _Stay(threading.local):
+    """Where one thread is: autograd has a thread per device, and data parallelism one per replica."""
+
+    depth = 0
+    entered = 0.0
 
 
 class Guard:
@@ -23,19 +31,22 @@ class Guard:
     def __init__(self, on_error: Callable[[Exception], None], *, strict: bool = False) -> None:
         self._on_error = on_error
         self.strict = strict
-        self._depth = 0
-        self._entered = 0.0
+        self._stay = _Stay()
         self._spent = 0.0
 
     def take_seconds(self) -> float:
-        """Return the seconds spent inside since the last call."""
+        """Return the seconds spent inside since the last call, the present stay up to now included."""
+        if self._stay.depth:
+            now = time.perf_counter()
+            self._spent += now - self._stay.entered
+            self._stay.entered = now
         spent, self._spent = self._spent, 0.0
         return spent
 
     def __enter__(self) -> None:
-        if self._depth == 0:
-            self._entered = time.perf_counter()
-        self._depth += 1
+        if self._stay.depth == 0:
+            self._stay.entered = time.perf_counter()
+        self._stay.depth += 1
 
     def __exit__(
         self,
@@ -43,10 +54,18 @@ class Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        self._depth -= 1
-        if self._depth == 0:
-            self._spent += time.perf_counter() - self._entered
+        self._stay.depth -= 1
+        if self._stay.depth == 0:
+            self._spent += time.perf_counter() - self._stay.entered
         if not isinstance(error, Exception):
             return False
         self._on_error(error)
         return not self.strict
+
+
+def told(error: BaseException) -> str:
+    """Return `Type: message` of an error, whatever its own __str__ does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - it is the user's code that fails
+        return type(error).__name__

@@ -20,7 +20,7 @@ def cuda_in_use() -> bool:
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured: whatever runs now would be replayed for ever, and waiting is forbidden."""
+    """Whether a CUDA graph is being captured: what runs now is replayed for ever, and waiting is forbidden."""
     return cuda_in_use() and torch.cuda.is_current_stream_capturing()
 
 

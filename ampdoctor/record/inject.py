@@ -74,6 +74,10 @@ class _TorchLoader(Loader):
         self._original = original
         self._finder = finder
 
+    def __getattr__(self, name: str) -> Any:
+        """Answer as the original does where somebody asks the loader for a path or a source."""
+        return getattr(self._original, name)
+
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         found: ModuleType | None = self._original.create_module(spec)
         return found
@@ -88,6 +92,7 @@ class _TorchLoader(Loader):
 
 
 def _record(recording: Recording) -> None:
+    from ampdoctor.record.guard import told
     from ampdoctor.record.recorder import Recorder
 
     recorder = Recorder(
@@ -100,7 +105,9 @@ def _record(recording: Recording) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Tell the recorder why the script ends, and show the user a traceback without our frames."""
-        recorder.stop(exception=f"{kind.__name__}: {error}")
+        recorder.stop(exception=told(error))
+        for link in _chain(error):
+            link.__traceback__ = _without_own_frames(link.__traceback__)
         ahead(kind, error, _without_own_frames(trace))
 
     sys.excepthook = hook
@@ -116,6 +123,18 @@ def _leave_word(recording: Recording, error: Exception) -> None:
         )
     except (ImportError, OSError):
         return
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return `error` and those that it came from: a traceback shows them all."""
+    found: list[BaseException] = []
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is not None and all(link is not other for other in found):
+            found.append(link)
+            waiting += [link.__cause__, link.__context__]
+    return found
 
 
 def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -5,16 +5,20 @@ Rows are queued as functions of the fetched values, because a row is complete on
 
 from __future__ import annotations
 
+import itertools
+import threading
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ampdoctor.record.stats import Statistics, decode
 from ampdoctor.record.transfer import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -65,7 +69,8 @@ class StepLog:
         reason: why it is examined; None where it is not.
         micro_batch: backward passes so far.
         scale: loss scale in force, once a scaler was used.
-        losses: values that backward started from, with whether the scaler scaled them.
+        pass_scale: loss scale that multiplies the gradients of the backward pass at hand; None where none does.
+        losses: values that backward started from, with the loss scale in them.
         outcomes: per optimizer step, whether a scaler was asked and whether it saw a nonfinite gradient.
         grad_norm: what the user's clipping returned.
         lr: learning rate of the first parameter group.
@@ -75,11 +80,13 @@ class StepLog:
     reason: str | None
     micro_batch: int = 0
     scale: Scalar = None
-    losses: list[tuple[Scalar, bool]] = field(default_factory=list)
+    pass_scale: Scalar = None
+    losses: list[tuple[Scalar, Scalar]] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     grad_norm: Scalar = None
     lr: Scalar = None
-    _seq: int = 0
+    _order: Iterator[int] = field(default_factory=itertools.count)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
     _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
 
@@ -100,19 +107,24 @@ class StepLog:
 
     def next_seq(self) -> int:
         """Return the next place in the order of the step."""
-        self._seq += 1
-        return self._seq - 1
+        return next(self._order)
 
     def keep(self, vector: torch.Tensor) -> Deferred:
-        """Queue a float64 vector for the transfer."""
-        self._vectors.append(vector)
-        return Deferred(len(self._vectors) - 1)
+        """Queue a float64 vector for the transfer; backward passes may call from a thread per device."""
+        with self._lock:
+            self._vectors.append(vector)
+            return Deferred(len(self._vectors) - 1)
 
-    def scalar(self, value: torch.Tensor | float | None) -> Scalar:
-        """Take a number now where it is on the host, else queue a copy: the tensor may change before the transfer."""
+    def scalar(self, value: Any) -> Scalar:
+        """Take a number now where it is on the host, else queue a copy: the tensor may change before the transfer.
+
+        What is no single number is None. So is a tensor of a class of its own: that of a distributed one would be asked
+        of the other ranks.
+        """
         if not isinstance(value, torch.Tensor):
-            return None if value is None else float(value)
-        if value.numel() != 1 or value.is_complex() or value.device.type == "meta":
+            return float(value) if isinstance(value, Real) else None
+        of_its_own: bool = is_traceable_wrapper_subclass(value)
+        if of_its_own or value.numel() != 1 or value.is_complex() or value.device.type == "meta":
             return None
         value = value.detach()
         if value.device.type == "cpu":

@@ -73,7 +73,7 @@ def _counts(
     group: Mapping[str, Any],
     state: Mapping[str, Any],
 ) -> torch.Tensor:
-    """Return the numbers for one part: those of LOST_UPDATE_COLUMNS with energies instead of a share, and all energy."""
+    """Return those of LOST_UPDATE_COLUMNS for one part, with an energy for a share, and the energy of all."""
     intended = _intended_update(gradient, group, state)
     expected = (intended != 0) & torch.isfinite(intended)
     unchanged = expected & (after == before)
@@ -113,7 +113,7 @@ def _reach(
     group: Mapping[str, Any],
     state: Mapping[str, Any],
 ) -> torch.Tensor:
-    """Return how far an element may move at most: infinitely, where the optimizer is one whose size is not known here."""
+    """Return how far each element may move at most; infinity where this optimizer's updates are not known in size."""
     lr = group.get("lr", 0.0)
     reach = intended.abs()
     if _is_adam(state) and _steps(group, state) is not None:

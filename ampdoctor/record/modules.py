@@ -12,19 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch._C._functorch import peek_interpreter_stack
-from torch.nn.modules import module as torch_hooks
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
+from ampdoctor.record.global_hooks import GlobalHooks
 from ampdoctor.record.headroom import capturing
 from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
 from ampdoctor.trace.schema import ModuleRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import Deferred, Values
@@ -42,30 +40,31 @@ class ModuleHooks:
         self._sites = sites
         self._optimizers = optimizers
         self._guard = guard
-        self._handles: list[RemovableHandle] = []
+        self._hooks = GlobalHooks(self._before, self._after)
         self._described: set[str] = set()
         self._tensors: TensorLog | None = None
         self._calls: dict[tuple[str, bool], int] = {}
         self._recorded_before_backward: set[str] = set()
 
+    def install(self) -> None:
+        """Get ready, without any hook yet."""
+        self._hooks.install()
+
+    def remove(self) -> None:
+        """Leave everything as it was."""
+        self.disarm()
+        self._hooks.remove()
+
     def arm(self, tensors: TensorLog) -> None:
         """Record the modules called from now on."""
-        self.disarm()
         self._tensors = tensors
         self._calls.clear()
         self._recorded_before_backward.clear()
-        self._handles = [
-            torch_hooks.register_module_forward_pre_hook(self._before),
-            torch_hooks.register_module_forward_hook(self._after, with_kwargs=True),
-        ]
+        self._hooks.put()
 
     def disarm(self) -> None:
         """Take every hook off."""
-        for handle in self._handles:
-            handle.remove()
-            # Torch forgets to: "has any global hook" would stay true, and compiled code would be guarded on it.
-            torch_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
-        self._handles.clear()
+        self._hooks.take_off()
         self._tensors = None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -137,7 +136,7 @@ class ModuleHooks:
         def record(gradient: torch.Tensor) -> None:
             with self._guard:
                 if self._tensors is tensors:
-                    tensors.add(gradient, site, scaled=True, columns=columns)
+                    tensors.add(gradient, site, scale=tensors.log.pass_scale, columns=columns)
 
         # Saving an output to a file would otherwise warn about a hook that the user never set.
         hook: Callable[[torch.Tensor], None] = unserializable_hook(record)

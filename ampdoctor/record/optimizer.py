@@ -15,10 +15,13 @@ from ampdoctor.record.tensors import TensorLog, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.sites import Sites
+
+_WORKING_COPIES = 8
+"""FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -28,7 +31,8 @@ class OptimizerNames:
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[weakref.ref[torch.optim.Optimizer], str]] = {}
-        self._owners: dict[int, str] = {}
+        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._sizes: dict[str, int] = {}
 
     def __len__(self) -> int:
         return sum(ref() is not None for ref, _ in self._names.values())
@@ -45,21 +49,24 @@ class OptimizerNames:
         if known is None or known[0]() is not optimizer:
             known = (weakref.ref(optimizer), f"optimizer{len(self._names)}")
             self._names[id(optimizer)] = known
-            self.refresh(optimizer)
+        self._take_parameters(optimizer, known[1])
         return known[1]
-
-    def refresh(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take in parameter groups that were added since."""
-        name = self._names[id(optimizer)][1]
-        self._owners.update((id(p), name) for p in parameters_of(optimizer))
 
     def owner(self, parameter: torch.Tensor) -> str | None:
         """Return the name of the optimizer that trains `parameter`."""
-        return self._owners.get(id(parameter))
+        known = self._owners.get(id(parameter))
+        return known[1] if known is not None and known[0]() is parameter else None
 
-    def owners(self, ids: set[int]) -> list[str]:
-        """Return the names of the optimizers that train any of the parameters with these ids."""
-        return sorted({self._owners[i] for i in ids & self._owners.keys()})
+    def owners(self, parameters: Iterable[torch.Tensor]) -> list[str]:
+        """Return the names of the optimizers that train any of the parameters."""
+        return sorted({name for p in parameters if (name := self.owner(p)) is not None})
+
+    def _take_parameters(self, optimizer: torch.optim.Optimizer, name: str) -> None:
+        """Note whose the parameters are, again when groups were added."""
+        size = sum(len(group["params"]) for group in optimizer.param_groups)
+        if self._sizes.get(name) != size:
+            self._sizes[name] = size
+            self._owners.update((id(p), (weakref.ref(p), name)) for p in parameters_of(optimizer))
 
     def live(self) -> Iterator[torch.optim.Optimizer]:
         """Yield the live optimizers."""
@@ -104,7 +111,8 @@ class WeightExaminer:
         for parameter in parameters:
             if parameter.grad is not None:
                 path, name = self._sites.parameter(parameter)
-                self._tensors.add(parameter.grad, (path, "weight_grad", name), scaled=scaled)
+                scale = self._tensors.log.scale if scaled else None
+                self._tensors.add(parameter.grad, (path, "weight_grad", name), scale=scale)
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record the weights and keep a copy of them for `after_step`, where memory allows."""
@@ -115,7 +123,8 @@ class WeightExaminer:
             if self._tensors.known(parameter) is None:
                 path, name = self._sites.parameter(parameter)
                 self._tensors.add(parameter, (path, "weight", name))
-        if fits(parameters):
+        # The copy, and what `after_step` needs for the largest of them at a time.
+        if fits([*parameters, *sorted(parameters, key=torch.numel)[-1:] * _WORKING_COPIES]):
             self._before[id(optimizer)] = [(p, p.detach().clone()) for p in parameters]
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:

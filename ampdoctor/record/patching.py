@@ -46,7 +46,7 @@ class Patches:
         if everywhere:
             places += [place for place in _places_of(original) if place != (owner, name)]
         for holder, attribute in places:
-            self._replace(holder, attribute, original, wrapper)
+            self.replace(holder, attribute, wrapper)
 
     def undo(self) -> None:
         """Take every wrapper off. One that somebody has wrapped again stays, and does nothing any more."""
@@ -54,7 +54,9 @@ class Patches:
             undo()
         self._undo.clear()
 
-    def _replace(self, owner: Any, name: str, original: Any, wrapper: Any) -> None:
+    def replace(self, owner: Any, name: str, wrapper: Any) -> None:
+        """Put `wrapper` in the place of `owner.name`."""
+        original = getattr(owner, name)
         setattr(owner, name, wrapper)
 
         def undo() -> None:

@@ -21,7 +21,7 @@ from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.calls import CallWatch
-from ampdoctor.record.guard import Guard
+from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.modules import ModuleHooks
 from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
@@ -47,6 +47,10 @@ _log = logging.getLogger("ampdoctor")
 
 STRICT_VARIABLE = "AMPDOCTOR_STRICT"
 """Environment variable that makes errors of ours raise, for tests."""
+
+
+MOST_MICRO_BATCHES = 10_000
+"""Steps of a compiled optimizer are not seen: without an end, rows would pile up for ever."""
 
 
 class Recorder:
@@ -119,6 +123,7 @@ class Recorder:
         self._state.active = True
         with self._guard:
             self._clock = time.perf_counter()
+            self._modules.install()
             self._begin(0)
             optimizer, scaler = self._given
             if optimizer is not None:
@@ -169,7 +174,7 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop(exception=None if error is None else f"{type(error).__name__}: {error}")
+        self.stop(exception=None if error is None else told(error))
 
     def _begin(self, step: int) -> None:
         reason = self._schedule.reason(step)
@@ -195,7 +200,7 @@ class Recorder:
         wall, self._clock = now - self._clock, now
         log, spent = self._state.log, self._guard.take_seconds()
         log.row("steps", step_row(log, wall, spent))
-        self._schedule.account(wall, spent if log.examined else 0.0)
+        self._schedule.account(wall, spent, examined=log.examined)
         self._under_way.append((log, log.depart()))
         self._drain()
         self._begin(log.step + 1)
@@ -242,13 +247,15 @@ class Recorder:
         if not len(self._state.optimizers):
             self._state.weights.gradients_of(leaves, scaled=self._state.log.scale is not None)
             self._end_step()
+        elif self._state.log.micro_batch >= MOST_MICRO_BATCHES:
+            self._end_step()
 
     def _fail(self, error: Exception) -> None:
         if self._failed:
             return
         self._failed = True
         self._detach()
-        reason = f"{type(error).__name__}: {error}"
+        reason = told(error)
         self._run.abandon(reason)
         if not self._guard.strict:
             _log.warning("ampdoctor stopped recording, the training goes on: %s", reason)
@@ -257,7 +264,7 @@ class Recorder:
         self._state.active = False
         self._state.tensors = None
         self._state.weights.arm(None)
-        self._modules.disarm()
+        self._modules.remove()
         self._calls.remove()
         self._under_way.clear()
         atexit.unregister(self._at_exit)

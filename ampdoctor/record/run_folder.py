@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.environment import describe_run
 from ampdoctor.trace.info import FILE_NAME, RunInfo, write_info
-from ampdoctor.trace.writer import TraceWriter
+from ampdoctor.trace.writer import CLAIM, TraceWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,7 +90,7 @@ class RunFolder:
         self.claimed = False
 
     def _claim(self) -> bool:
-        claim = self.path / (FILE_NAME if self.rank == 0 else f".claim-{self.rank}")
+        claim = self.path / (FILE_NAME if self.rank == 0 else f"{CLAIM}{self.rank}")
         try:
             os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:

@@ -43,7 +43,6 @@ class ScalerEvents:
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._scales: dict[str, _Scale] = {}
         self.stepping = False
-        self._stepped = False
 
     def name(self, scaler: Scaler) -> str:
         """Return the scaler's name; its first use is an event."""
@@ -83,11 +82,7 @@ class ScalerEvents:
     def step_begins(self, scaler: Scaler) -> None:
         """An enabled scaler's `step` begins."""
         self.name(scaler)
-        self.stepping, self._stepped = True, False
-
-    def optimizer_stepped(self) -> None:
-        """The optimizer was called from within the scaler's `step`."""
-        self._stepped = True
+        self.stepping = True
 
     def step_ended(self, scaler: Scaler, optimizer: torch.optim.Optimizer, *, failed: bool) -> None:
         """The scaler's `step` has returned or raised."""
@@ -101,7 +96,8 @@ class ScalerEvents:
         scale = self._last_scale(name)
 
         def build(values: Values) -> ScalerRow:
-            found = bool(values.number(skipped))
+            number = values.number(skipped)
+            found = None if number is None else bool(number)
             return ScalerRow(
                 step=log.step, seq=seq, scaler=name, event="skip" if found else "step", optimizer=optimizer_name,
                 scale=values.number(scale), found_inf=found,
@@ -143,14 +139,13 @@ class ScalerEvents:
         return self._state.log.scalar(known.copy) if known is not None else None
 
     def _found_inf(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> Scalar:
-        """A scaler that decides on the host did so already; a fused optimizer decides on the device."""
-        if not self._stepped:
-            return 1.0
-        if not getattr(optimizer, "_step_supports_amp_scaling", False):
-            return 0.0
+        """What the scaler looked at to decide, on the host or, with a fused optimizer, on the device.
+
+        Whether the optimizer was called says nothing: a fused one always is, and one that is no torch.optim.Optimizer
+        tells nobody. Read before `update`, which starts afresh.
+        """
         found = list(scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values())
-        device = found[0].device if found else None
-        return self._state.log.scalar(sum(f.to(device) for f in found)) if found else 0.0
+        return self._state.log.scalar(sum(f.to(found[0].device) for f in found)) if found else None
 
     def _seen(self, scaler: Scaler, name: str) -> None:
         enabled = bool(scaler.is_enabled())

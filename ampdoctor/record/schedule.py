@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
+
 from ampdoctor.errors import AmpDoctorError
 
 FIRST_STEPS = 3
@@ -13,6 +16,9 @@ DEFAULT_EVERY = 50
 BURST_STEPS = 2
 FIRST_PAUSE = 25
 """Steps without a further burst of the same kind after one; doubles with each, so that a lasting fault is cheap."""
+
+PLAIN_STEPS = 20
+"""Steps without an examination that one with it is compared with."""
 
 FREE_SECONDS = 5.0
 """Examination time that nobody minds in a whole run; the budget only binds beyond it."""
@@ -36,6 +42,7 @@ class Schedule:
         self.budget = budget
         self._spent = 0.0
         self._wall = 0.0
+        self._plain: deque[float] = deque(maxlen=PLAIN_STEPS)
         self._burst: dict[int, str] = {}
         self._quiet_until: dict[str, int] = {}
         self._pause: dict[str, int] = {}
@@ -52,10 +59,20 @@ class Schedule:
             return self._burst[step]
         return "interval" if self.every is None and _due_by_default(step) else None
 
-    def account(self, wall_seconds: float, examination_seconds: float) -> None:
-        """Add what the last step took in all, and what the examination took of it."""
+    def account(self, wall_seconds: float, own_seconds: float, *, examined: bool) -> None:
+        """Add what the last step took in all, and what the recorder spent on the host since the one before.
+
+        What an examination leaves to the device to do shows only in the step's length, so that is compared with
+        the steps that were not examined.
+        """
         self._wall += wall_seconds
-        self._spent += examination_seconds
+        if not examined:
+            self._plain.append(wall_seconds)
+            self._spent += own_seconds
+        elif self._plain:
+            self._spent += max(own_seconds, wall_seconds - median(self._plain))
+        else:
+            self._spent += own_seconds
 
     def alarm(self, kind: str, step: int) -> None:
         """Ask for a burst from `step` on because the vital `kind` has turned."""

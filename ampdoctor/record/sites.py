@@ -8,6 +8,7 @@ it in the user's frames. The root that the optimizer trains gets no prefix where
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,13 @@ _T = TypeVar("_T")
 _WRAPPER_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 _WRAPPERS_OF_MODULE = ("DistributedDataParallel", "DataParallel")
 """Classes that hold the user's model as `.module`; the path of a wrapped model is that of the bare one."""
+
+_LOOKS_AT_ITSELF = frozenset({"locals", "vars"})
+_REWRITTEN_BY_PYTEST = "@py_builtins"
+"""A name in code whose asserts pytest has rewritten; it calls `locals` where one fails, and keeps nothing."""
+
+_REFERENCES_OF_NOBODY_ELSE = 3
+"""To the dict of a frame's variables: the frame, our variable, the argument of getrefcount."""
 
 _MAX_SCANS = 8
 """A scan of all objects takes 0.1-0.6 s; models are made a few times at most."""
@@ -44,7 +52,8 @@ class Sites:
     def __init__(self, roots: Mapping[str, nn.Module] | None = None) -> None:
         self._paths: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
-        self._taken: set[str] = set()
+        self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
+        self._taken: dict[str, weakref.ref[Any]] = {}
         self._scans = 0
         for prefix, root in (roots or {}).items():
             self._add_root(root, prefix)
@@ -75,28 +84,41 @@ class Sites:
             self._scan()
 
     def _discover(self, module: nn.Module) -> None:
-        self._scan()
+        # A known model may have got another part since: in its own __init__, or from an adapter.
+        self._roots = [(ref, prefix) for ref, prefix in self._roots if ref() is not None]
+        for ref, prefix in self._roots:
+            if (root := ref()) is not None:
+                self._walk(root, prefix)
         if module not in self._paths:
-            self._add_root(module, self._free_name(type(module).__name__.lower()))
+            self._scan()
+        if module not in self._paths:
+            self._add_root(module, self._free_name(type(module).__name__))
 
     def _scan(self) -> None:
         if self._scans >= _MAX_SCANS:
             return
         self._scans += 1
-        modules = live_instances(nn.Module)
+        # One that is only just being made has no children yet, not even none.
+        modules = [m for m in live_instances(nn.Module) if "_modules" in vars(m)]
         children = {id(child) for module in modules for child in module._modules.values()}
         roots = [m for m in modules if id(m) not in children and m not in self._paths]
         trained = {
             id(p) for o in live_instances(torch.optim.Optimizer) for g in o.param_groups for p in g["params"]
         }  # fmt: skip
-        holders = [r for r in roots if any(id(p) in trained for p in r.parameters())]
-        only = holders[0] if len(holders) == 1 and "" not in self._taken else None
+        holders = [
+            r for r in roots if any(id(p) in trained if trained else p.requires_grad for p in r.parameters())
+        ]  # fmt: skip
+        only = holders[0] if len(holders) == 1 and self._is_free("") else None
         for root in roots:
-            name = variable_name(root) or type(root).__name__.lower()
+            name = variable_name(root) or type(root).__name__
             self._add_root(root, "" if root is only else self._free_name(name))
 
     def _add_root(self, root: nn.Module, prefix: str) -> None:
-        self._taken.add(prefix)
+        self._taken[prefix] = weakref.ref(root)
+        self._roots.append((weakref.ref(root), prefix))
+        self._walk(root, prefix)
+
+    def _walk(self, root: nn.Module, prefix: str) -> None:
         inside_wrapper = type(root).__name__ in _WRAPPERS_OF_MODULE
         for name, module in root.named_modules():
             path = ".".join(filter(None, (prefix, _unwrapped(name, inside_wrapper))))
@@ -140,8 +162,25 @@ def _user_scopes() -> Iterator[dict[str, Any]]:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", "")) + "."
         if not module.startswith((torch_package, own_package)):
-            # A copy: the user's own thread may be adding variables to it.
-            yield dict(frame.f_locals)
+            yield _locals_of(frame)
             if frame.f_back is None or frame.f_code.co_name == "<module>":
                 yield dict(frame.f_globals)
         frame = frame.f_back
+
+
+def _locals_of(frame: FrameType) -> dict[str, Any]:
+    """Return a copy of the variables of `frame`, leaving nothing behind in it.
+
+    Before Python 3.13 a function's frame keeps the dict that `f_locals` makes, and with it every variable's value, for
+    as long as the function runs: a batch, or a loss with its graph. So that dict is emptied again, which leaves the
+    variables themselves alone. A function that may hold its own `locals()` shares the dict and is not looked at.
+    """
+    kept = sys.version_info < (3, 13) and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    names = set(frame.f_code.co_names)
+    if kept and names & _LOOKS_AT_ITSELF and _REWRITTEN_BY_PYTEST not in names:
+        return {}
+    variables = frame.f_locals
+    copy = dict(variables)
+    if kept and sys.getrefcount(variables) <= _REFERENCES_OF_NOBODY_ELSE:
+        variables.clear()
+    return copy

@@ -23,11 +23,14 @@ def step_row(log: StepLog, wall_seconds: float, own_seconds: float) -> Callable[
 
     def build(values: Values) -> StepRow:
         scale = values.number(log.scale)
-        skips = [bool(values.number(o.skipped)) for o in log.outcomes]
-        by_scaler = [skip for o, skip in zip(log.outcomes, skips, strict=True) if o.by_scaler]
+        known = [
+            (o.by_scaler, n) for o in log.outcomes if (n := values.number(o.skipped)) is not None
+        ]
+        skips = [bool(number) for _, number in known]
+        by_scaler = [bool(number) for scaler_asked, number in known if scaler_asked]
         return StepRow(
             step=log.step, time=ended, wall_ms=1e3 * wall_seconds, micro_batches=log.micro_batch,
-            loss=_loss(log, values, scale), loss_scale=scale, found_inf=any(by_scaler) if by_scaler else None,
+            loss=_loss(log, values), loss_scale=scale, found_inf=any(by_scaler) if by_scaler else None,
             applied=not all(skips) if skips else None, grad_norm=values.number(log.grad_norm),
             lr=values.number(log.lr), examined=log.examined, reason=log.reason,
             examination_ms=1e3 * own_seconds if log.examined else None, allocated_bytes=allocated, peak_bytes=peak,
@@ -36,14 +39,14 @@ def step_row(log: StepLog, wall_seconds: float, own_seconds: float) -> Callable[
     return build
 
 
-def _loss(log: StepLog, values: Values, scale: float | None) -> float | None:
+def _loss(log: StepLog, values: Values) -> float | None:
     """Add up what backward started from; a root that is no scalar has no place in a loss curve."""
     total = 0.0
-    for scalar, scaled in log.losses:
-        value = values.number(scalar)
+    for scalar, in_it in log.losses:
+        value, scale = values.number(scalar), values.number(in_it)
         if value is None:
             return None
-        total += value / scale if scaled and scale else value
+        total += value / scale if scale else value
     return total if log.losses else None
 
 

@@ -16,7 +16,7 @@ from ampdoctor.trace.schema import TensorRow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ampdoctor.record.log import Deferred, StepLog, Values
+    from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
 
 _MAX_TENSORS = 16
 """Tensors taken from one module call; a cache of thousands of tensors is no activation."""
@@ -85,7 +85,7 @@ class TensorLog:
         site: tuple[str, str, str],
         *,
         depends_on: Sequence[Deferred] | None = None,
-        scaled: bool = False,
+        scale: Scalar = None,
         extra: tuple[torch.Tensor, Sequence[str]] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> Deferred | None:
@@ -95,13 +95,17 @@ class TensorLog:
             tensor: any tensor.
             site: module path, role, slot.
             depends_on: statistics of the tensors that went into it, for `inputs_finite`.
-            scaled: the step's loss scale multiplies the values.
+            scale: loss scale that multiplies the values.
             extra: numbers for further columns, and their names.
             columns: further columns.
         """
         if not measurable(tensor):
             return None
-        key = self.measure(tensor, extra[0] if extra else None)
+        try:
+            key = self.measure(tensor, extra[0] if extra else None)
+        except torch.OutOfMemoryError:
+            # The user's own step may still fit: this row is given up, and nothing else.
+            return None
         module, role, slot = site
         fixed: dict[str, Any] = {
             "step": self.log.step, "micro_batch": self.log.micro_batch, "seq": self.log.next_seq(), "module": module,
@@ -116,8 +120,8 @@ class TensorLog:
             late = dict(zip(names, found.extra, strict=True))
             if depends_on is not None:
                 late["inputs_finite"] = not any(values.statistics(k).nonfinite for k in depends_on)
-            if scaled:
-                late["loss_scale"] = values.number(self.log.scale)  # type: ignore[assignment]
+            if scale is not None:
+                late["loss_scale"] = values.number(scale)  # type: ignore[assignment]
             return TensorRow(**fixed, **_columns(found, fixed["dtype"]), **_whole(late))
 
         self.log.row("tensors", build)

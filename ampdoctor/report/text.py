@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Confidence, Severity
 from ampdoctor.report.layout import PLAIN_WIDTH, Page, joined
 
@@ -52,8 +53,8 @@ def _head(paper: Page, diagnosis: Diagnosis) -> None:
 
 def _extent(examined: Examined) -> str:
     return (
-        f"{_count(examined.steps, 'step')}, {examined.examined_steps} of them examined: "
-        f"{_count(examined.tensors, 'tensor')} in {_count(examined.modules, 'module')}"
+        f"{counted(examined.steps, 'step')}, {examined.examined_steps} of them examined: "
+        f"{counted(examined.tensors, 'tensor')} in {counted(examined.modules, 'module')}"
     )
 
 
@@ -142,7 +143,3 @@ def _foot(paper: Page, diagnosis: Diagnosis) -> None:
 def _list(paper: Page, title: str, entries: Sequence[str], *, label_style: str = "bold") -> None:
     for number, entry in enumerate(entries):
         paper.say(entry, label=f"{title if number == 0 else '':15}", label_style=label_style)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -6,10 +6,17 @@ import math
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
-from ampdoctor.analysis.forward import ForwardStep, forward_steps, harmed_steps, peak_before
+from ampdoctor.analysis.forward import (
+    ForwardStep,
+    forward_steps,
+    harmed_steps,
+    peak_before,
+    weight_reach,
+)
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.wording import counted, number
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -80,6 +87,23 @@ def _bad_data() -> RunBuilder:
     return run
 
 
+def _division_by_zero() -> RunBuilder:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for _ in range(4):
+        run.step(loss=math.nan, found_inf=True, applied=False)
+        run.tensor("up", "activation", dtype="float16", exponents={0: 90}, inputs_finite=True)
+        run.tensor("norm", "weight", slot="weight", exponents={0: 90})
+        run.tensor(
+            "norm",
+            "activation",
+            dtype="float16",
+            exponents={-1: 90},
+            posinf=3,
+            inputs_finite=True,
+        )
+    return run
+
+
 class ActivationOverflow(Rule):
     """An activation passes FP16's 65504 and becomes infinite: loss and gradients are NaN from there on.
 
@@ -98,7 +122,7 @@ class ActivationOverflow(Rule):
 
     Not to be mistaken for
         The -inf of an attention mask. Large values in a module that runs in FP32 on purpose. Weights or data that hold
-        NaN already. A run whose loss had grown by orders of magnitude before: it diverged, in FP32 it would too.
+        NaN already. A division by zero, or by an epsilon that FP16 makes zero, among small values. A run whose loss had grown by orders of magnitude before: it diverged, in FP32 it would too.
     """
 
     code = "AMP201"
@@ -109,7 +133,10 @@ class ActivationOverflow(Rule):
     thresholds = {
         "steps_error": Threshold(3, "three such steps are no accident of one batch"),
         "large_value": Threshold(256, "sqrt(65504): products of two such values overflow"),
-        "near_max": Threshold(4, "two binades under 65504: the next batch may be beyond"),
+        "near_max": Threshold(
+            4,
+            "finite values within two binades of 65504 are the ordinary end of a tensor that passes it",
+        ),
         "diverged": Threshold(100, "a loss this many times its start diverges by itself"),
     }
     HEALTHY = (
@@ -118,6 +145,7 @@ class ActivationOverflow(Rule):
         Example("values above 65504 in an FP32 island", lambda: _run(2.3, dtype="float32")),
         Example("a diverging loss", _diverged),
         Example("NaN in the data", _bad_data),
+        Example("a division by zero in a norm of small values", _division_by_zero),
     )
     SICK = (
         Example("the output of a projection", lambda: _run(posinf=20, neginf=10)),
@@ -140,19 +168,23 @@ class ActivationOverflow(Rule):
             yield self._finding(run, births, births[0].birth, harmed[births[0].row.step])
 
     def _born_here(self, run: Run, step: ForwardStep, birth: TensorRow) -> bool:
-        """Whether the first nonfinite value is an overflow of FP16 and not, say, a division by zero."""
+        """Whether the first nonfinite value is an overflow of FP16 and not, say, a division by zero.
+
+        An infinity comes out of finite values by overflow only where these are large, or where the weights make a sum
+        of their products so.
+        """
         if birth.dtype != "float16" or (birth.inputs_finite is False):
             return False
-        if birth.posinf + birth.neginf and birth.slot.startswith("out"):
+        largest = max((r.absmax for r in step.activations), default=0.0)
+        if max(peak_before(run, birth), largest) >= self.threshold("large_value"):
             return True
-        largest = step.largest_half
-        came_in = max(peak_before(run, birth), largest.absmax if largest is not None else 0.0)
-        return came_in >= self.threshold("large_value")
+        return birth.slot.startswith("out") and largest * weight_reach(run, birth) >= FP16.max
 
     def _finding(self, run: Run, births: list[ForwardStep], birth: TensorRow, harm: str) -> Finding:
         first, steps = births[0], len(births)
         where = _where(birth, first)
-        seen = birth.posinf + birth.neginf > 0
+        near = peak_before(run, birth) * self.threshold("near_max") >= FP16.max
+        seen = birth.posinf + birth.neginf > 0 and near
         lasting = (
             steps >= self.threshold("steps_error")
             or first.row is run.steps[-1]

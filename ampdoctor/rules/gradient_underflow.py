@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.cures import bf16_autocast, device_type, dynamic_scaler, fp32_island
 from ampdoctor.analysis.gradients import fp16_gradients_missing
 from ampdoctor.analysis.limits import LIMITS, Limits
-from ampdoctor.analysis.range_report import no_range_evidence, range_evidence
-from ampdoctor.analysis.scale_range import scale_range
+from ampdoctor.analysis.range_report import (
+    expected_at_suggested,
+    no_range_evidence,
+    range_evidence,
+    without_room,
+)
 from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
 from ampdoctor.analysis.vanishing import Vanishing, vanishing
-from ampdoctor.analysis.vanishing_report import (
-    evidence_of,
-    grade_of,
-    location_of,
-    severity_of,
-    what_vanishes,
-)
-from ampdoctor.analysis.wording import number, percent, place, scale_text
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
+from ampdoctor.analysis.vanishing_case import VanishingCase, lasting_case
+from ampdoctor.analysis.vanishing_report import grade_of
+from ampdoctor.analysis.wording import number, percent, place
+from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -139,39 +138,28 @@ class GradientUnderflow(Rule):
         return run.missing(self.needs) or fp16_gradients_missing(run)
 
     def check(self, run: Run) -> Iterator[Finding]:
-        limits = Limits(*(self.threshold(name) for name in LIMITS))
-        found = vanishing(run, limits)
-        if found is None:
-            return
+        limits = Limits(**{name: self.threshold(name) for name in LIMITS})
+        case = lasting_case(run, limits)
         scaling = loss_scaling(run)
         unscaled = scaling.kind in {ScalingKind.NONE, ScalingKind.DISABLED}
-        if found.lasting:
-            scales = scale_range(
-                found.judged, weights_scaled=scaling.kind is not ScalingKind.HAND_WRITTEN
-            )
-            if unscaled or not scales.has_room:
-                yield self._fault(run, found, limits, scaling, scales)
-        elif unscaled and not found.hurt:
+        if case is not None:
+            if unscaled or not case.scales.has_room:
+                yield self._fault(run, case)
+            return
+        found = vanishing(run, limits)
+        if unscaled and found is not None and not found.hurt:
             yield from self._tail(found, scaling)
 
-    def _fault(
-        self, run: Run, found: Vanishing, limits: Limits, scaling: LossScaling, scales: ScaleRange
-    ) -> Finding:
-        sure = found.key.counted or found.share >= limits.many
-        evidence = evidence_of(run, found, limits) + _factor_evidence(scaling)
+    def _fault(self, run: Run, case: VanishingCase) -> Finding:
+        scales, scaling = case.scales, case.scaling
         room = scales.has_room
-        evidence += range_evidence(scales) if room else no_range_evidence(scales)
-        how = f"with {scaling.phrase}" if room else "at every loss scale"
+        how = f"with {scaling.phrase}" if room else without_room(scales)
+        reason = range_evidence(scales) if room else no_range_evidence(scales)
         return self.finding(
-            f"FP16 gradients vanish {how}: {what_vanishes(found)}.",
-            evidence=evidence,
-            fixes=_fixes(run, scaling, scales)
-            if room
-            else _fixes_beyond_range(run, found.key.row.module),
-            location=location_of(found),
-            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-            grade=grade_of(found.key),
-            severity=severity_of(found, limits),
+            f"FP16 gradients vanish {how}: {case.what}.",
+            evidence=[*case.evidence, *_factor_evidence(scaling), *reason],
+            fixes=_fixes(run, scaling, scales) if room else _fixes_without_room(run, scales),
+            **case.verdict,
         )
 
     def _tail(self, found: Vanishing, scaling: LossScaling) -> Iterator[Finding]:
@@ -201,26 +189,23 @@ def _factor_evidence(scaling: LossScaling) -> list[Evidence]:
 
 
 def _fixes(run: Run, scaling: LossScaling, scales: ScaleRange) -> list[Fix]:
-    expected = (
-        f"At {scale_text(scales.suggested)} FP16 would flush {percent(scales.lost)} of the energy of any gradient "
-        "seen; the scaler divides the gradients again before the optimizer sees them."
-    )
-    fixes = [
-        dynamic_scaler(run, scales.suggested, expected),
-        bf16_autocast(run, "Gradients keep FP32's range unscaled."),
-    ]
+    bf16 = bf16_autocast(run, "Gradients keep FP32's range unscaled.")
+    if scales.suggested is None:
+        return [bf16]
+    expected = f"{expected_at_suggested(scales)}; the scaler divides the gradients again before the optimizer's step."
+    scaler = dynamic_scaler(run, scales.suggested, expected)
     if scaling.kind is ScalingKind.DISABLED:
         code = f'scaler = torch.amp.GradScaler("{device_type(run)}", enabled=True)'
-        fixes[0] = Fix("Enable the GradScaler that the script has", code, expected, Grade.ESTIMATED)
-    return fixes
+        scaler = Fix("Enable the GradScaler that the script has", code, expected, Grade.ESTIMATED)
+    return [scaler, bf16] if scales.lost is not None else [bf16, scaler]
 
 
-def _fixes_beyond_range(run: Run, module: str) -> list[Fix]:
+def _fixes_without_room(run: Run, scales: ScaleRange) -> list[Fix]:
     return [
         bf16_autocast(run, "Gradients keep FP32's range, which holds both ends."),
         fp32_island(
             run,
-            module,
+            scales.smallest_module,
             "The gradients of the module with the smallest ones no longer pass through FP16.",
         ),
     ]

@@ -148,11 +148,12 @@ class LossScaleTooLarge(Rule):
 
     def _stuck(self, run: Run) -> bool:
         """Whether a scaler skips most steps and does not come down."""
-        for updates in scale_updates(run).values():
-            skipped = sum(s.found_inf is True for s in run.steps)
+        for name, updates in scale_updates(run).items():
+            skips = (r.step for r in run.scaler if r.scaler == name and r.event == "skip")
+            skipped = len({*skips, *(u.step for u in updates if u.event == "backoff")})
             kept = updates[-1].after >= self.threshold("scale_kept") * updates[0].before
             grew = any(u.event == "growth" for u in updates)
-            often = skipped >= self.threshold("skipped_share") * len(run.steps)
+            often = skipped >= self.threshold("skipped_share") * len(updates)
             if kept and not grew and often and skipped >= self.threshold("steps"):
                 return True
         return False
@@ -191,7 +192,7 @@ class LossScaleTooLarge(Rule):
             f"A loss scale of {scale_text(scales.current)} drives the gradient at {place(site.name)} beyond FP16's "
             f"65504, and {result}.",
             evidence=evidence,
-            fixes=_fixes(run, scaling, scales.largest),
+            fixes=_fixes(run, scaling, scales.peak.largest_scale if scales.peak else 1.0),
             location=Location((f"{site.row.site} ({site.row.role})",), step.row.step, last),
             confidence=confidence,
         )

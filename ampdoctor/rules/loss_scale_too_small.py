@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
 from ampdoctor.analysis.gradients import fp16_gradients_missing
 from ampdoctor.analysis.limits import LIMITS, Limits
-from ampdoctor.analysis.range_report import range_evidence
-from ampdoctor.analysis.scale_range import scale_range
-from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing import vanishing
-from ampdoctor.analysis.vanishing_report import (
-    evidence_of,
-    grade_of,
-    location_of,
-    severity_of,
-    what_vanishes,
-)
-from ampdoctor.analysis.wording import counted, percent, scale_code, scale_text
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Severity
+from ampdoctor.analysis.range_report import expected_at_suggested, range_evidence
+from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind
+from ampdoctor.analysis.vanishing_case import lasting_case
+from ampdoctor.analysis.wording import counted, scale_code, scale_text
+from ampdoctor.finding import Evidence, Finding, Fix, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -120,34 +112,23 @@ class LossScaleTooSmall(Rule):
         return run.missing(self.needs) or fp16_gradients_missing(run)
 
     def check(self, run: Run) -> Iterator[Finding]:
-        scaling = loss_scaling(run)
-        limits = Limits(*(self.threshold(name) for name in LIMITS))
-        if scaling.kind in {ScalingKind.NONE, ScalingKind.DISABLED}:
+        case = lasting_case(run, Limits(**{name: self.threshold(name) for name in LIMITS}))
+        unscaled = {ScalingKind.NONE, ScalingKind.DISABLED}
+        if case is None or case.scaling.kind in unscaled or not case.scales.has_room:
             return
-        found = vanishing(run, limits)
-        if found is None or not found.lasting:
-            return
-        scales = scale_range(
-            found.judged, weights_scaled=scaling.kind is not ScalingKind.HAND_WRITTEN
-        )
-        if not scales.has_room:
-            return
-        sure = found.key.counted or found.share >= limits.many
+        scales, scaling = case.scales, case.scaling
+        text = f"The loss scale is {scale_text(scales.current)}."
+        verdict = case.verdict | {"severity": _severity(scaling, scales, case.verdict["severity"])}
         yield self.finding(
-            f"FP16 gradients vanish with {scaling.phrase}: {what_vanishes(found)}.",
+            f"FP16 gradients vanish with {scaling.phrase}: {case.what}.",
             evidence=[
-                Evidence(
-                    "loss_scale", scales.current, f"The loss scale is {scale_text(scales.current)}."
-                ),
+                Evidence("loss_scale", scales.current, text),
                 *_growth_evidence(scaling, scales),
-                *evidence_of(run, found, limits),
+                *case.evidence,
                 *range_evidence(scales),
             ],
             fixes=_fixes(run, scaling, scales),
-            location=location_of(found),
-            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-            grade=grade_of(found.key),
-            severity=_severity(scaling, scales, severity_of(found, limits)),
+            **verdict,
         )
 
 
@@ -160,6 +141,8 @@ def _severity(scaling: LossScaling, scales: ScaleRange, severity: Severity) -> S
 def _growth_evidence(scaling: LossScaling, scales: ScaleRange) -> list[Evidence]:
     config = scaling.config
     if scaling.kind is not ScalingKind.DYNAMIC or config is None or not config.growth_interval:
+        return []
+    if scales.suggested is None:
         return []
     doublings = ceil(
         log2(max(scales.suggested / scales.current, 2.0)) / log2(config.growth_factor or 2.0)
@@ -174,15 +157,12 @@ def _growth_evidence(scaling: LossScaling, scales: ScaleRange) -> list[Evidence]
 
 def _fixes(run: Run, scaling: LossScaling, scales: ScaleRange) -> list[Fix]:
     suggested = scales.suggested
-    fixes = [
-        dynamic_scaler(
-            run,
-            suggested,
-            f"At {scale_text(suggested)} FP16 would flush {percent(scales.lost)} of the energy of any gradient seen, "
-            "and the scale follows them.",
-        ),
-        bf16_autocast(run, "Gradients keep FP32's range without any scale."),
-    ]
+    bf16 = bf16_autocast(run, "Gradients keep FP32's range without any scale.")
+    if suggested is None:
+        return [bf16]
+    expected = f"{expected_at_suggested(scales)}, and from there the scale follows the gradients."
+    scaler = dynamic_scaler(run, suggested, expected)
+    fixes = [scaler, bf16] if scales.lost is not None else [bf16, scaler]
     if scaling.kind is ScalingKind.HAND_WRITTEN:
         code = f"SCALE = {scale_code(suggested)}\n(loss * SCALE).backward()  # and divide .grad by SCALE as before"
         larger = scale_text(suggested / scales.current)

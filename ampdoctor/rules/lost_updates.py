@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import floor, log2
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import device_type, optimizer_type
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
-from ampdoctor.formats import HALF_DTYPES, format_of_dtype
+from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Step:
-    """What one step meant to change in half-precision weights, and what of it was lost."""
+    """What one step meant to change in half-precision weights, and what of it was lost; `energy` is a tensor's."""
 
     step: int
     rows: tuple[TensorRow, ...]
@@ -76,10 +77,12 @@ class LostUpdates(Rule):
     after = ("master-weights-missing", "optimizer-state-half")
     thresholds = {
         "energy_warning": Threshold(
-            0.2, "a fifth of the intended movement: as if on a learning rate 10 % lower"
+            0.2,
+            "a fifth of what a typical tensor's update holds: as if on a learning rate 10 % lower",
         ),
         "energy_error": Threshold(
-            0.5, "half of the intended movement (BF16 runs that plateau lose 80 to 90 %)"
+            0.5,
+            "half of what a typical tensor's update holds (BF16 runs that plateau lose 80 to 90 %)",
         ),
         "steps_share": Threshold(0.5, "on most of the steps examined"),
         "small_moved": Threshold(
@@ -113,7 +116,7 @@ class LostUpdates(Rule):
         last = hurt[-1]
         share = last.unchanged / last.expected
         dtype = last.rows[0].dtype
-        title = _title(dtype)
+        title = title_of_dtype(dtype)
         worst = sorted(last.rows, key=lambda r: -(r.energy_unchanged or 0.0))
         meant = counted(last.expected, "weight")
         text = f"{percent(share)} of the {meant} that step {last.step} meant to change kept their value."
@@ -122,7 +125,7 @@ class LostUpdates(Rule):
             Evidence(
                 "lost_update_energy",
                 last.energy,
-                f"They held {percent(last.energy)} of the update (sum of squares).",
+                _energy_text(last, worst[0]),
             ),
             Evidence(
                 "steps_affected",
@@ -153,13 +156,35 @@ def _steps(run: Run) -> list[_Step]:
 
 
 def _step(step: int, rows: tuple[TensorRow, ...]) -> _Step:
-    """Add up the rows of one step; a row's energy counts by its elements, as Adam gives all about the same."""
-    expected = sum(r.expected_to_move or 0 for r in rows)
-    energy = sum((r.energy_unchanged or 0.0) * (r.expected_to_move or 0) for r in rows) / expected
     return _Step(
-        step, rows, expected, sum(r.unchanged or 0 for r in rows), energy,
-        sum(r.small_updates or 0 for r in rows), sum(r.small_updates_moved or 0 for r in rows),
-    )  # fmt: skip
+        step,
+        rows,
+        sum(r.expected_to_move or 0 for r in rows),
+        sum(r.unchanged or 0 for r in rows),
+        _typical_energy(rows),
+        sum(r.small_updates or 0 for r in rows),
+        sum(r.small_updates_moved or 0 for r in rows),
+    )
+
+
+def _typical_energy(rows: Sequence[TensorRow]) -> float:
+    """Return the share of its update that the typical weight's tensor lost: the median, each tensor by its elements.
+
+    A share of all updates together cannot be had from shares by tensor: with SGD one tensor may hold most of it.
+    """
+    ranked = sorted(rows, key=lambda r: r.energy_unchanged or 0.0)
+    counts = list(accumulate(r.expected_to_move or 0 for r in ranked))
+    middle = next(i for i, count in enumerate(counts) if 2 * count >= counts[-1])
+    return ranked[middle].energy_unchanged or 0.0
+
+
+def _energy_text(step: _Step, worst: TensorRow) -> str:
+    if len(step.rows) == 1:
+        return f"They held {percent(step.energy)} of the update of `{worst.site}` (sum of squares)."
+    return (
+        f"Half of the weights are in tensors that lost {percent(step.energy)} or more of their own update (sum of "
+        f"squares); the worst of {len(step.rows)} is `{worst.site}` with {percent(worst.energy_unchanged or 0.0)}."
+    )
 
 
 def _spacing(run: Run, step: _Step, dtype: str) -> list[Evidence]:
@@ -171,14 +196,9 @@ def _spacing(run: Run, step: _Step, dtype: str) -> list[Evidence]:
     half_place = 2.0 ** floor(log2(typical)) * number_format.eps / 2.0
     lr = next((o.lr for o in run.optimizers if o.lr), None)
     rate = f", and the learning rate is {lr:g}" if lr else ""
-    least = f"in {_title(dtype)} it takes no change below {number(half_place)}"
+    least = f"in {title_of_dtype(dtype)} it takes no change below {number(half_place)}"
     text = f"A typical weight is {number(typical)}: {least}{rate}."
     return [Evidence("half_last_place", half_place, text)]
-
-
-def _title(dtype: str) -> str:
-    number_format = format_of_dtype(dtype)
-    return number_format.title if number_format else dtype
 
 
 def _fixes(run: Run) -> list[Fix]:

@@ -122,7 +122,8 @@ _NONE = type(None)
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "status": str, "started": (int, float), "ended": (int, float, _NONE), "command": tuple, "cwd": str, "pid": int,
     "host": str, "exit_code": (int, _NONE), "exception": (str, _NONE), "degraded": (str, _NONE),
-    "git_commit": (str, _NONE), "world_size": int, "device": str, "versions": dict, "precision": dict, "recording": dict,
+    "git_commit": (str, _NONE), "world_size": int, "device": str, "versions": dict, "precision": dict,
+    "recording": dict,
 }  # fmt: skip
 """What JSON gives for each field of RunInfo."""
 

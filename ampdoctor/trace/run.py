@@ -24,6 +24,7 @@ from ampdoctor.trace.schema import (
     TensorRow,
 )
 from ampdoctor.trace.stream import read_stream
+from ampdoctor.trace.writer import table_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +42,7 @@ class Run:
         info: the contents of run.json.
         load: returns a table by name with the notices of reading it.
         path: the run folder; None for a run built in memory.
+        ranks: the ranks that recorded; the tables are those of the first.
     """
 
     def __init__(
@@ -48,15 +50,17 @@ class Run:
         info: RunInfo,
         load: Callable[[str], tuple[pa.Table, list[str]]],
         path: Path | None = None,
+        ranks: tuple[int, ...] = (0,),
     ) -> None:
         self.info = info
         self.path = path
+        self.ranks = ranks
         self._load = load
         self._tables: dict[str, pa.Table] = {}
         self._notices: list[str] = []
 
     def table(self, name: str) -> pa.Table:
-        """Return the Arrow table `name` over all ranks, empty where nothing was recorded."""
+        """Return the Arrow table `name` of the rank that the run was opened for, empty where nothing was recorded."""
         if name not in self._tables:
             table, notices = self._load(name)
             self._tables[name] = table
@@ -145,7 +149,10 @@ def histogram_of(row: TensorRow) -> ExponentHistogram:
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run folder at `path`.
+    """Open the run folder at `path`: of a run with several ranks, the first one's tables.
+
+    What one rank did in a step must not be counted as if all had done it in turn; comparing ranks is for rules that
+    ask for them by name.
 
     Raises:
         RunNotFoundError: no such folder, or not a run.
@@ -154,21 +161,28 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     """
     folder = Path(path)
     info = read_info(folder)
-    run = Run(info, lambda name: _load_table(folder, name), folder)
+    ranks = ranks_of(folder)
+    rank = ranks[0] if ranks else 0
+    run = Run(info, lambda name: _load_table(folder, name, rank), folder, ranks)
     for name in TABLES:
         run.table(name)
     return run
 
 
-def _load_table(folder: Path, name: str) -> tuple[pa.Table, list[str]]:
-    schema = TABLES[name]
-    parts, notices = [schema.arrow.empty_table()], []
-    for path in sorted(folder.glob(f"{name}-*.arrows")):
-        contents = read_stream(path, schema)
-        parts.append(contents.table)
-        if contents.notice:
-            notices.append(contents.notice)
-    return pa.concat_tables(parts), notices
+def ranks_of(folder: Path) -> tuple[int, ...]:
+    """Return the ranks that recorded tables into `folder`, in order."""
+    found = {
+        path.stem.rpartition("-")[2] for name in TABLES for path in folder.glob(f"{name}-*.arrows")
+    }
+    return tuple(sorted(int(rank) for rank in found if rank.isdecimal()))
+
+
+def _load_table(folder: Path, name: str, rank: int) -> tuple[pa.Table, list[str]]:
+    schema, path = TABLES[name], table_path(folder, name, rank)
+    if not path.is_file():
+        return schema.arrow.empty_table(), []
+    contents = read_stream(path, schema)
+    return contents.table, [contents.notice] if contents.notice else []
 
 
 def _as_rows(table: pa.Table, row: type[Any]) -> list[Any]:

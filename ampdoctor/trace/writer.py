@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+CLAIM = ".claim-"
+"""Start of the names of the files by which further ranks claim their tables."""
+
 
 def table_path(folder: Path, table: str, rank: int = 0) -> Path:
     """Return where the stream of `table` and `rank` lies in a run folder."""
@@ -27,7 +30,8 @@ def table_path(folder: Path, table: str, rank: int = 0) -> Path:
 def prepare_folder(folder: Path, *, force: bool = False) -> None:
     """Make `folder` ready for a new run.
 
-    With `force`, the files of an earlier run in it are removed, and nothing else.
+    With `force`, the files of an earlier run in it are removed, and nothing else; a folder without a run in it is left
+    as it is.
 
     Raises:
         OutputExistsError: it holds something already.
@@ -35,8 +39,9 @@ def prepare_folder(folder: Path, *, force: bool = False) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if force:
-            for old in (folder / FILE_NAME, *folder.glob("*-*.arrows")):
+        if force and (folder / FILE_NAME).is_file():
+            of_the_run = (path for name in TABLES for path in folder.glob(f"{name}-*.arrows"))
+            for old in (*of_the_run, *folder.glob(f"{CLAIM}*"), folder / FILE_NAME):
                 old.unlink(missing_ok=True)
         occupied = any(folder.iterdir())
         if not occupied:

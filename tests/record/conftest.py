@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch._dynamo.callback
 from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
@@ -70,9 +71,13 @@ def recorder(recording: Recording) -> Iterator[Recorder]:
 
 def hooks_in_place() -> dict[str, Any]:
     """Return everything in torch that a recorder may touch, as it is now."""
+    handler = torch._dynamo.callback.callback_handler
     found: dict[str, Any] = {
         "torch.autograd.backward": torch.autograd.backward,
         "Optimizer.zero_grad": torch.optim.Optimizer.zero_grad,
+        "torch.compile": torch.compile,
+        "_has_any_global_hook": module_hooks._has_any_global_hook,
+        "told of compilations": [*handler.start_callbacks, *handler.end_callbacks],
         "sys.meta_path": list(sys.meta_path),
         "sys.excepthook": sys.excepthook,
     }

@@ -63,7 +63,7 @@ def by_hand(steps: int) -> Outcome:
         with torch.no_grad():
             for weight in weights:
                 assert weight.grad is not None
-                weight -= 0.1 * weight.grad
+                weight.sub_(0.1 * weight.grad)
                 weight.grad = None
         losses.append(loss.detach())
     return Outcome.of(weights=weights, losses=losses)
@@ -88,12 +88,16 @@ def gradient_penalty(steps: int) -> Outcome:
     return _outcome([model], [optimizer], losses=losses)
 
 
+def _halved(_module: nn.Module, gradients: Any, _outputs: Any) -> Any:
+    return tuple(g * 0.5 for g in gradients)
+
+
 def hooks_of_the_users(steps: int) -> Outcome:
     """The user's own hooks change activations and gradients, before and after ours would look."""
     seed()
     model = mlp()
     model[0].register_forward_hook(lambda _m, _i, out: out * 1.5)
-    model[3].register_full_backward_hook(lambda _m, grads, _o: tuple(g * 0.5 for g in grads))
+    model[3].register_full_backward_hook(_halved)
     for parameter in model.parameters():
         parameter.register_hook(lambda g: g.clamp(-0.1, 0.1))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)

@@ -35,7 +35,7 @@ MODELS: dict[str, Callable[[], torch.nn.Module]] = {
 
 TRAININGS: dict[str, dict[str, Any]] = {
     **{f"{name}-fp16": {"model": model, "precision": "fp16"} for name, model in MODELS.items()},
-    **{f"{name}-bf16": {"model": model, "precision": "bf16"} for name, model in MODELS.items()},
+    **{f"{name}-bf16": {"model": MODELS[name], "precision": "bf16"} for name in ("convnet", "transformer", "tied")},
     **{f"mlp-fp32-{name}": {"optimizer": name} for name in OPTIMIZERS},
     **{f"mlp-fp16-{name}": {"optimizer": name, "precision": "fp16"} for name in OPTIMIZERS if name != "lbfgs"},
     "convnet-fp32": {"model": models.ConvNet},

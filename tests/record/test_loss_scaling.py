@@ -144,7 +144,7 @@ def _calls(recording: Recording, build: Any, **settings: Any) -> Any:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with torch.no_grad():
         model.weight.fill_(3.0)
-        model.bias.fill_(0.0)  # type: ignore[union-attr]
+        model.bias.fill_(0.0)
     with recording.start(every=1):
         build(scaler, model(torch.ones(1, 1)).sum(), model(torch.ones(1, 1)).mean())
         optimizer.step()

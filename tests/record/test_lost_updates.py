@@ -137,7 +137,7 @@ class _Stochastic(torch.optim.Optimizer):
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, {"lr": lr, "dampening": 0.0})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
             for p in group["params"]:
                 wide = p.detach().float() - group["lr"] * p.grad.float()

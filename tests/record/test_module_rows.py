@@ -14,6 +14,7 @@ from tests.record import models
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampdoctor.record.recorder import Recorder
     from tests.record.recording import Recording
 
 
@@ -49,9 +50,10 @@ def test_leaf_modules_in_order_and_containers_not_again(recording: Recording) ->
 
 
 def test_an_in_place_module_is_seen_before_and_after(recording: Recording) -> None:
-    model = nn.Sequential(nn.Linear(1, 2, bias=False), nn.ReLU(inplace=True))
+    linear = nn.Linear(1, 2, bias=False)
+    model = nn.Sequential(linear, nn.ReLU(inplace=True))
     with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[2.0], [-2.0]]))
+        linear.weight.copy_(torch.tensor([[2.0], [-2.0]]))
     _step(recording, model, lambda: model(torch.ones(1, 1)))
     assert recording.tensor("activation", module="0").zeros == 0
     assert recording.tensor("activation", module="1").zeros == 1
@@ -83,8 +85,8 @@ def test_slots_of_several_inputs_and_outputs(recording: Recording) -> None:
 def test_inputs_finite_tells_who_made_the_first_infinity(recording: Recording) -> None:
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False), nn.ReLU())
     with torch.no_grad():
-        model[0].weight.fill_(2.0**100)
-        model[1].weight.fill_(2.0**100)
+        for weight in model.parameters():
+            weight.fill_(2.0**100)
     _step(recording, model, lambda: model(torch.ones(1, 1)))
     rows = {
         r.module: (r.posinf, r.inputs_finite) for r in recording.tensors("activation", slot="out")
@@ -234,6 +236,16 @@ def test_an_output_can_be_saved_without_a_warning(recording: Recording, tmp_path
     with recording.start(model=model, every=1) as recorder:
         torch.save(model(torch.ones(1, 1)), tmp_path / "out.pt")
         recorder.step()
+
+
+def test_an_error_in_a_forward_has_no_frame_of_ours(recorder: Recorder) -> None:
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ torch.ones(3, 7)
+
+    with pytest.raises(RuntimeError) as raised:
+        nn.Sequential(Failing())(torch.ones(1, 2))
+    assert not [e for e in raised.traceback if "ampdoctor" in str(e.path.parent)]
 
 
 def test_a_model_on_the_meta_device_is_let_pass(recording: Recording) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -73,7 +74,7 @@ def test_skip_backoff_growth_and_hold(recording: Recording, make: Any, unscale: 
     assert [r.found_inf for r in rows] == [False, False, True, False, False]
     assert [r.applied for r in rows] == [True, True, False, True, True]
     # What was recorded as skipped did not move the weight; the rest did.
-    moved = [b != a for a, b in zip(weights, weights[1:], strict=False)]
+    moved = [b != a for a, b in pairwise(weights)]
     assert moved == [True, False, True, True]
 
 
@@ -222,9 +223,14 @@ def test_an_error_that_the_scaler_raises(recording: Recording, mistake: Any, cal
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu")
-    with pytest.raises((RuntimeError, AssertionError)) as raised, recording.start(every=1):
-        scaler.scale(model(torch.ones(1, 1)).sum()).backward()
-        mistake(scaler, optimizer)
+
+    def fail() -> None:
+        with recording.start(every=1):
+            scaler.scale(model(torch.ones(1, 1)).sum()).backward()
+            mistake(scaler, optimizer)
+
+    with pytest.raises((RuntimeError, AssertionError)) as raised:
+        fail()
     (failed,) = [c for c in recording.calls() if c.error]
     assert failed.call == call
     assert failed.error == f"{type(raised.value).__name__}: {raised.value}"

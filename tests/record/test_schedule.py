@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ampdoctor.errors import AmpDoctorError
@@ -56,7 +58,7 @@ def test_a_lasting_fault_gets_fewer_and_fewer_bursts() -> None:
     bursts = [s for s, reason in _examined(schedule, 420).items() if reason == "skip"]
     starts = [s for s in bursts if s - 1 not in bursts]
     # The first falls into the first steps; pauses double: 25, 50, 100, 200.
-    assert [b - a for a, b in zip(starts, starts[1:], strict=False)][-3:] == [
+    assert [b - a for a, b in pairwise(starts)][-3:] == [
         2 * FIRST_PAUSE,
         4 * FIRST_PAUSE,
         8 * FIRST_PAUSE,
@@ -78,18 +80,27 @@ def test_a_burst_also_comes_between_fixed_distances() -> None:
 
 def test_the_budget_binds_beyond_the_free_seconds() -> None:
     schedule = Schedule(budget=0.1)
-    schedule.account(wall_seconds=FREE_SECONDS, examination_seconds=FREE_SECONDS)
+    schedule.account(FREE_SECONDS, FREE_SECONDS, examined=True)
     assert schedule.reason(4) == "interval"
-    schedule.account(wall_seconds=1.0, examination_seconds=0.5)
+    schedule.account(1.0, 0.5, examined=True)
     assert schedule.reason(4) is None
     schedule.alarm("skip", 5)
     assert schedule.reason(5) is None
     # It recovers as training goes on: 5.5 s of 55 s are a tenth.
-    schedule.account(wall_seconds=55.0, examination_seconds=0.0)
+    schedule.account(55.0, 0.0, examined=False)
     assert schedule.reason(5) == "skip"
 
 
 def test_a_fixed_distance_is_kept_whatever_it_costs() -> None:
     schedule = Schedule(every=5, budget=0.0)
-    schedule.account(wall_seconds=100.0, examination_seconds=100.0)
+    schedule.account(100.0, 100.0, examined=True)
     assert list(_examined(schedule, 11)) == [0, 1, 2, 5, 10]
+
+
+def test_what_an_examination_leaves_to_the_device_counts_too() -> None:
+    schedule = Schedule(budget=0.1)
+    for _ in range(3):
+        schedule.account(1.0, 0.0, examined=False)
+    # The host was free after 0.1 s, but the step took FREE_SECONDS + 1 s longer than its neighbours.
+    schedule.account(FREE_SECONDS + 2.0, 0.1, examined=True)
+    assert schedule.reason(4) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,13 +25,14 @@ def _sgd(*modules: nn.Module) -> torch.optim.Optimizer:
 
 
 def test_one_model_needs_no_prefix() -> None:
-    model = nn.Sequential(nn.Linear(1, 2), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
+    last = nn.Linear(2, 1)
+    model = nn.Sequential(nn.Linear(1, 2), nn.Sequential(nn.ReLU(), last))
     optimizer = _sgd(model)
     sites = Sites()
-    assert sites.path(model[1][1]) == "1.1"
+    assert sites.path(last) == "1.1"
     assert sites.path(model) == ""
     assert sites.path(model[0]) == "0"
-    assert sites.parameter(model[1][1].bias) == ("1.1", "bias")
+    assert sites.parameter(last.bias) == ("1.1", "bias")
     assert len(optimizer.param_groups) == 1
 
 
@@ -73,7 +75,7 @@ def test_a_model_without_a_variable() -> None:
 def test_equal_names_get_numbers() -> None:
     losses = [nn.MSELoss(), nn.MSELoss(), nn.MSELoss()]
     sites = Sites()
-    assert sorted(sites.path(m) for m in losses) == ["mseloss", "mseloss_2", "mseloss_3"]
+    assert sorted(map(sites.path, losses)) == ["mseloss", "mseloss_2", "mseloss_3"]
 
 
 def test_a_list_of_modules_that_is_never_called_itself() -> None:
@@ -82,6 +84,34 @@ def test_a_list_of_modules_that_is_never_called_itself() -> None:
     sites = Sites()
     assert [sites.path(b) for b in blocks] == ["0", "1"]
     del optimizer
+
+
+def test_a_model_that_is_tried_before_it_has_an_optimizer() -> None:
+    model = nn.Sequential(nn.Linear(1, 1))
+    sites = Sites()
+    assert sites.path(model[0]) == "0"
+    optimizer = _sgd(model)
+    teacher = nn.Sequential(nn.Linear(1, 1))
+    assert sites.path(teacher[0]) == "teacher.0"
+    del optimizer
+
+
+def test_a_model_that_tries_a_part_of_itself_while_it_is_made(recording: Recording) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(3, 5)
+            self.head = nn.Linear(self.body(torch.zeros(1, 3)).shape[1], 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(self.head(self.body(x)))
+
+    with recording.start(every=1):
+        net = Net()
+        optimizer = _sgd(net)
+        net(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    assert {r.module for r in recording.tensors("weight_grad")} == {"body", "head"}
 
 
 def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,15 +124,18 @@ def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
         "teacher",
         "teacher.0",
     ]
-    assert sites.parameter(teacher[0].weight) == ("teacher.0", "weight")
+    assert sites.parameter(next(teacher.parameters())) == ("teacher.0", "weight")
 
 
 def test_modules_made_later_are_found_and_searches_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches = []
+    searches: list[type] = []
     find = sites_module.live_instances
-    monkeypatch.setattr(
-        sites_module, "live_instances", lambda kind: searches.append(kind) or find(kind)
-    )
+
+    def search(kind: type) -> list[Any]:
+        searches.append(kind)
+        return find(kind)
+
+    monkeypatch.setattr(sites_module, "live_instances", search)
     sites = Sites()
     names = []
     for _ in range(40):
@@ -126,13 +159,9 @@ def test_a_module_that_is_gone_gives_its_place_to_no_other() -> None:
 def test_bare_parameters_go_by_their_variables() -> None:
     sites = Sites()
     alpha, beta = (torch.zeros(1, requires_grad=True) for _ in range(2))
-    assert [sites.parameter(t) for t in (alpha, beta, alpha)] == [
-        ("", "alpha"),
-        ("", "beta"),
-        ("", "alpha"),
-    ]
-    assert sites.parameter([torch.zeros(1)][0]) == ("", "parameter")
-    assert sites.parameter([torch.zeros(1)][0]) == ("", "parameter_2")
+    nameless = [torch.zeros(1), torch.zeros(1)]
+    names = list(map(sites.parameter, [alpha, beta, alpha, *nameless]))
+    assert names == [("", n) for n in ("alpha", "beta", "alpha", "parameter", "parameter_2")]
 
 
 class DistributedDataParallel(nn.Module):
@@ -151,7 +180,7 @@ def test_wrappers_leave_no_trace_in_a_path() -> None:
     wrapped = DistributedDataParallel(model)
     sites = Sites({"": wrapped})
     assert [sites.path(m) for m in (wrapped, model, model[0])] == ["", "", "0"]
-    assert sites.parameter(model[0].weight) == ("0", "weight")
+    assert sites.parameter(next(model.parameters())) == ("0", "weight")
     named = Sites({"student": wrapped})
     assert named.path(model[0]) == "student.0"
 
@@ -168,7 +197,7 @@ def test_a_module_that_is_called_module_keeps_its_name() -> None:
 
 def test_compiled_and_checkpointed_wrappers() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
-    compiled = torch.compile(model, backend="eager")
+    compiled: Any = torch.compile(model, backend="eager")
     assert Sites({"": compiled}).path(model[1]) == "1"
     assert (
         sites_module._unwrapped("0._checkpoint_wrapped_module.fc", inside_wrapper=False) == "0.fc"
@@ -198,10 +227,11 @@ def test_what_the_search_finds_does_not_matter_to_the_user(recording: Recording)
     class Proxy:
         awake = False
 
-        @property
-        def __class__(self) -> Any:
+        def wake_up(self) -> Any:
             type(self).awake = True
             raise RuntimeError("woken up")
+
+        __class__ = property(wake_up)
 
     kept = [Proxy(), nn.Linear.__new__(nn.Linear), copy.copy(nn.Linear(1, 1))]
     model = nn.Linear(1, 1)
@@ -215,13 +245,39 @@ def test_what_the_search_finds_does_not_matter_to_the_user(recording: Recording)
 
 
 def test_the_name_of_a_variable() -> None:
-    wanted, _private = object(), object()
-    assert variable_name(wanted) == "wanted"
-    assert variable_name(_private) is None
-    assert variable_name(object()) is None
+    wanted, _private, kept = object(), object(), [object()]
+    found = [variable_name(wanted), variable_name(_private), variable_name(kept[0])]
+    assert found == ["wanted", None, None]
 
     def inner(self: object) -> str | None:
         return variable_name(self)
 
     # Names that say nothing are passed over for that of the caller.
     assert inner(wanted) == "wanted"
+
+
+def test_looking_for_names_keeps_no_variable_alive() -> None:
+    def step() -> weakref.ref[torch.Tensor]:
+        batch = torch.zeros(3)
+        assert variable_name(batch) == "batch"
+        alive = weakref.ref(batch)
+        del batch
+        gc.collect()
+        assert alive() is None
+        return alive
+
+    step()
+
+
+def test_the_locals_that_a_function_holds_stay_as_they_are() -> None:
+    namespace: dict[str, Any] = {"variable_name": variable_name}
+    source = """
+def function():
+    first = object()
+    held = locals()
+    second = object()
+    variable_name(second)
+    return held
+"""
+    exec(source, namespace)
+    assert set(namespace["function"]()) == {"first"}

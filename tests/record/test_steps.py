@@ -13,6 +13,7 @@ from torch import nn
 from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
+    from ampdoctor.record.recorder import Recorder
     from tests.record.recording import Recording
 
 
@@ -219,7 +220,7 @@ def test_what_is_told_when(recording: Recording) -> None:
 
 def test_a_callback_may_stop_the_recorder(recording: Recording) -> None:
     model, optimizer = _model()
-    recorder = recording.start(every=1, on_open=lambda _: recorder.stop())
+    recorder: Recorder = recording.start(every=1, on_open=lambda _: recorder.stop())
     with recorder:
         for _ in range(2):
             F.mse_loss(model(X), X[:, :1]).backward()

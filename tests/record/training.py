@@ -96,7 +96,7 @@ class Training:
 def seed() -> None:
     """Seed every generator that a training may draw from."""
     torch.manual_seed(3)
-    np.random.seed(3)  # noqa: NPY002
+    np.random.seed(3)
     random.seed(3)
 
 
@@ -119,7 +119,7 @@ class Outcome:
             torch.get_rng_state(),
             repr(np.random.get_state()),
             repr(random.getstate()),
-        ]  # noqa: NPY002
+        ]
         return cls(dict(_bits(values, "")))
 
     def differences(self, other: Outcome) -> list[str]:

@@ -36,6 +36,17 @@ def test_a_run_believed_to_be_half_is_told_to_be_fp32() -> None:
     assert sentence == "FP32 in all 2 modules, FP32 weights, a GradScaler that is disabled"
 
 
+def test_a_teacher_without_gradients_does_not_dilute_what_trains() -> None:
+    run = RunBuilder().step().optimizer("SGD")
+    for name in ("a", "b"):
+        _module(run, f"student.{name}", "float16", "float16")
+        run.module(f"teacher.{name}", trainable=0)
+        run.tensor(f"teacher.{name}", "activation", exponents={0: 9}, grad_enabled=False)
+    used = precision_used(run.build())
+    assert used.sentence.startswith("FP16 autocast in 2 of 2 modules")
+    assert len(used.modules) == 4
+
+
 def test_half_weights_without_autocast_and_a_frozen_backbone() -> None:
     run = RunBuilder().step()
     _module(run, "backbone", "bfloat16", dtypes=["bfloat16"], trainable=0)

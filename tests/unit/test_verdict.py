@@ -71,3 +71,12 @@ def test_a_failed_rule_is_told() -> None:
         == "no precision fault found in 1 of 1 step examined" + failed
     )
     assert verdict_of(run, [FOUND], ["lost-updates"]).endswith(failed)
+
+
+def test_a_run_that_never_stepped_is_not_called_healthy() -> None:
+    run = RunBuilder()
+    for _ in range(20):
+        run.step(loss=2.3, found_inf=True, applied=False)
+    verdict = verdict_of(run.build(), [])
+    assert verdict.startswith("no cause found: none of 20 steps was applied")
+    assert verdict_of(run.step(loss=2.3).build(), []).startswith("healthy")

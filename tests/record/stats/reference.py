@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from ampdoctor.record.stats import HIGHEST, LOWEST, Statistics, decode, statistics_vector
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,13 @@ def test_fp64_beyond_the_histogram_is_counted_at_its_ends() -> None:
     [
         lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[1], lambda x: x.expand(3, 4, 6), lambda x: x.unfold(1, 3, 1),
         lambda x: x.reshape(1, 2, 3, 4).to(memory_format=torch.channels_last), lambda x: x.flip(0), lambda x: x[0, 0],
-        lambda x: x[:0], lambda x: x.new_zeros(0, 3), lambda x: x.permute(1, 0)[2:], lambda x: x[:, None].expand(4, 5, 6),
+        lambda x: x[:0], lambda x: x.new_zeros(0, 3), lambda x: x.permute(1, 0)[2:],
+        lambda x: x[:, None].expand(4, 5, 6),
     ],
-    ids=["t", "strided", "row", "expanded", "unfold", "channels-last", "flip", "0-d", "empty", "empty-2d", "cut", "inner"],
+    ids=[
+        "t", "strided", "row", "expanded", "unfold", "channels-last", "flip", "0-d", "empty", "empty-2d", "cut",
+        "inner",
+    ],
 )  # fmt: skip
 def test_views(view: Any, path: Any) -> None:
     x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))

@@ -43,7 +43,7 @@ def test_in_fp16_it_is_estimated() -> None:
     (site,) = _only(run).sites
     assert not site.counted
     assert 0.05 < site.lost < 0.2
-    assert 0.5 < site.flushed < 0.7
+    assert 0.5 < site.flushed < 0.8
 
 
 @pytest.mark.parametrize("zeros", [0, 9000, 10**6])

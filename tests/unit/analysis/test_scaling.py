@@ -24,10 +24,13 @@ def _scaler(interval: int, *updates: tuple[str, float, float], **config: float) 
     return loss_scaling(run.build())
 
 
-def _by_hand(*factors: float | None, largest: float | None = None) -> LossScaling:
+def _by_hand(
+    *factors: float | None, largest: float | None = None, dtype: str = "float16"
+) -> LossScaling:
     run = RunBuilder()
     for factor in factors:
         run.step().call("backward", scaled="none", factor=factor, largest_factor=largest)
+        run.tensor("a", "grad_output", dtype=dtype, exponents={0: 9})
     return loss_scaling(run.build())
 
 
@@ -58,7 +61,7 @@ def test_a_disabled_scaler_is_no_scaling() -> None:
     assert not scaling.automatic
 
 
-@pytest.mark.parametrize("factor", [None, 1.0, 0.125, 1e-3])
+@pytest.mark.parametrize("factor", [None, 1.0, 0.125, 1e-3, 2.0, 10.0])
 def test_averaging_and_weighting_are_no_scaling(factor: float | None) -> None:
     assert _by_hand(factor, factor).kind is ScalingKind.NONE
 
@@ -75,11 +78,26 @@ def test_a_hand_written_scale_shows_although_the_loss_is_averaged_too() -> None:
     assert _by_hand(10.0 * 1e-4, largest=10.0).kind is ScalingKind.NONE
 
 
+@pytest.mark.parametrize("factor", [100.0, 128.0, 1000.0, 65536.0])
+def test_a_power_of_two_is_no_better_a_loss_scale_than_another_number(factor: float) -> None:
+    assert _by_hand(factor, factor).last == factor
+    assert _by_hand(factor * 1e-4, largest=factor).last == factor
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("factor", [10.0, 1024.0])
+def test_without_fp16_a_factor_is_a_weight(dtype: str, factor: float) -> None:
+    scaling = _by_hand(factor, factor, dtype=dtype)
+    assert (scaling.kind, scaling.factor) == (ScalingKind.NONE, factor)
+    assert scaling.phrase == "no loss scaling"
+
+
 def test_hand_scales_are_known_by_step() -> None:
     run = RunBuilder()
-    for factor in (8.0, 16.0):
+    for factor in (16.0, 32.0):
         run.step().call("backward", scaled="none", factor=factor)
-    assert hand_scales(run.build()) == {0: 8.0, 1: 16.0}
+        run.tensor("a", "activation", dtype="float16", exponents={0: 9})
+    assert hand_scales(run.build()) == {0: 16.0, 1: 32.0}
     assert hand_scales(RunBuilder().step().call("backward", factor=1.0).build()) == {}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 
 from ampdoctor.analysis.columns import nonfinite_steps, recorded_dtypes, trains_in_fp16
 from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler, fp32_island
@@ -121,6 +122,39 @@ def test_numbers_and_counts() -> None:
         "3 steps",
         "2 passes",
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slow"),
+    [
+        ("Tesla T4", True), ("NVIDIA T4G", True), ("NVIDIA T400 4GB", False), ("NVIDIA T1000", False),
+        ("Tesla V100-SXM2-32GB", True), ("NVIDIA GeForce GTX 1080 Ti", True), ("NVIDIA GeForce RTX 2080 Ti", True),
+        ("Quadro RTX 6000", True), ("NVIDIA RTX 6000 Ada Generation", False), ("NVIDIA A100-SXM4-80GB", False),
+        ("NVIDIA TITAN V", True), ("NVIDIA H200", False), ("NVIDIA GeForce RTX 3090", False), ("NVIDIA L40", False),
+    ],
+)  # fmt: skip
+def test_a_gpu_without_native_bf16_is_known_by_its_whole_name(gpu: str, slow: bool) -> None:
+    fix = bf16_autocast(RunBuilder(device=f"cuda: {gpu}").step().build(), "It fits.")
+    assert ("native BF16" in fix.expected) == slow
+
+
+def test_an_island_takes_any_arguments() -> None:
+    class Body(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor, *, residual: torch.Tensor) -> Any:
+            assert mask.dtype is torch.bool
+            return self.linear(x) + residual, x.dtype, residual.dtype
+
+    model = torch.nn.ModuleDict({"body": Body()})
+    run = RunBuilder(device="cpu").step().build()
+    exec(fp32_island(run, "body", "So.").code, {"torch": torch, "model": model})
+    half = torch.ones(2, 4, dtype=torch.float16)
+    out, *seen = model["body"](half, torch.ones(4, dtype=torch.bool), residual=half)
+    assert out.dtype is torch.float32
+    assert seen == [torch.float32, torch.float32]
 
 
 @pytest.mark.parametrize("device", ["cuda: Tesla T4", "cpu", ""])

@@ -6,7 +6,7 @@ from ampdoctor.analysis.limits import Limits
 from ampdoctor.analysis.vanishing import Vanishing, vanishing
 from ampdoctor.trace.builder import RunBuilder
 
-LIMITS = Limits(lost=0.05, few=0.1, many=0.5)
+LIMITS = Limits()
 FAR = {-12: 5000, -11: 5000}
 EDGE = {-24: 300, -23: 20}
 
@@ -74,11 +74,13 @@ def test_a_single_examined_step_counts_once_the_run_is_over() -> None:
     assert not going_on.lasting
 
 
-def test_flushed_weight_gradients_are_counted() -> None:
+def test_only_weight_gradients_without_a_nonzero_element_are_counted() -> None:
     run = RunBuilder()
     for _ in range(3):
         run.step(loss=2.0).tensor("a", "grad_output", dtype="float16", exponents=EDGE, zeros=9680)
         run.tensor("a", "weight_grad", slot="weight", zeros=100, shape=[10, 10])
+        one = {-24: 1}
+        run.tensor("a", "weight_grad", slot="v", zeros=99, exponents=one, shape=[10, 10])
     found = vanishing(run.build(), LIMITS)
     assert found is not None
-    assert found.lost_parameters == (1, 1)
+    assert found.zero_weight_gradients == (1, 2)

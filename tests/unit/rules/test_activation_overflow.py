@@ -70,6 +70,25 @@ def test_infinity_out_of_small_values_between_modules_is_a_division_by_zero() ->
     assert _check(_lasting("in", posinf=9, large=3)) == []
 
 
+@pytest.mark.parametrize("slot", ["out", "in"])
+@pytest.mark.parametrize("born", [{"posinf": 3}, {"neginf": 3}, {"posinf": 1, "nan": 2}])
+def test_infinity_among_small_values_is_no_overflow(slot: str, born: dict[str, int]) -> None:
+    assert _check(_lasting(slot, large=0, exponents={-1: 6}, **born)) == []
+
+
+def test_large_weights_may_make_large_sums_of_small_values() -> None:
+    run = _lasting(posinf=9, large=3, exponents={})
+    run.tensor("down", "weight", slot="weight", exponents={8: 9}, shape=[3, 64])
+    (finding,) = _check(run)
+    assert finding.confidence is Confidence.MEDIUM
+
+
+@pytest.mark.parametrize(("top", "confidence"), [(15, Confidence.HIGH), (12, Confidence.MEDIUM)])
+def test_only_values_near_the_max_make_it_sure(top: int, confidence: Confidence) -> None:
+    (finding,) = _check(_lasting(posinf=3, exponents={top: 6}))
+    assert finding.confidence is confidence
+
+
 def test_weights_that_are_broken_already_are_not_to_blame_on_the_activation() -> None:
     run = _lasting(posinf=3, inputs_finite=False)
     assert _check(run) == []

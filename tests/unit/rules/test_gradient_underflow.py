@@ -99,10 +99,35 @@ def test_a_range_that_no_scale_holds() -> None:
         run._step = step.step
         run.tensor("head", "grad_output", dtype="float16", exponents={15: 100}, loss_scale=1024.0)
     (finding,) = _check(run)
-    assert "at every loss scale" in finding.summary
-    assert _evidence(finding)["binades_needed"] >= 40
+    # 40 binades are what FP16 has: it is this scale that has no room.
+    assert "at a loss scale of 1024, which `head` keeps from rising" in finding.summary
+    assert _evidence(finding)["binades_needed"] == 40
+    assert 'get_submodule("body")' in finding.fixes[1].code
     assert not any("GradScaler(" in fix.code for fix in finding.fixes)
     assert "bfloat16" in finding.fixes[0].code
+
+
+def test_more_binades_than_fp16_has_are_lost_at_every_scale() -> None:
+    run = _run({-40: 5000, -39: 5000}, {-24: 500}, scale=1024.0)
+    for step in run._rows["steps"]:
+        run._step = step.step
+        run.tensor("top", "grad_output", dtype="float16", exponents={15: 100}, loss_scale=1024.0)
+    (finding,) = _check(run)
+    assert "at every loss scale" in finding.summary
+    assert _evidence(finding)["binades_needed"] > 40
+
+
+def test_of_gradients_that_are_gone_nothing_is_promised() -> None:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    for _ in range(4):
+        run.step(loss=2.3).call("backward", scaled="none", factor=1.0)
+        for module in ("head", "body"):
+            run.tensor(module, "grad_output", dtype="float16", zeros=1000)
+    (finding,) = _check(run)
+    assert _evidence(finding)["gradients_gone"] == 2
+    assert not {"largest_scale", "lost_energy_at_suggested_scale"} & set(_evidence(finding))
+    assert "bfloat16" in finding.fixes[0].code
+    assert "cannot be known" in finding.fixes[1].expected
 
 
 def test_a_tail_without_energy_is_a_note_with_nothing_to_do() -> None:

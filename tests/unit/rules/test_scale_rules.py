@@ -100,6 +100,25 @@ def test_the_nearest_to_the_loss_is_told_where_only_weight_gradients_overflow() 
     assert finding.location.sites == ("head.weight (weight_grad)",)
 
 
+@pytest.mark.parametrize("stuck", ["scaler0", "scaler1"])
+def test_skips_are_counted_by_scaler(stuck: str) -> None:
+    run = RunBuilder(device="cpu")
+    for step in range(20):
+        run.step(loss=2.3, loss_scale=2.0**24, found_inf=True)
+        run.tensor("head", "activation", dtype="float16", exponents={0: 9}, inputs_finite=True)
+        run.tensor("head", "grad_output", dtype="float16", exponents={15: 9}, posinf=1)
+        for name in ("scaler0", "scaler1"):
+            if step == 0:
+                run.scaler("seen", enabled=True, scale=2.0**24, scaler=name)
+            skips = name == stuck and step < 12 or name != stuck and step >= 12
+            run.scaler("skip" if skips else "step", scale=2.0**24, scaler=name)
+            run.scaler("hold", scale=2.0**24, scale_after=2.0**24, scaler=name)
+    assert len(list(LossScaleTooLarge().check(run.build()))) == 1
+    # Half of the steps skipped by either of them is no scaler that is stuck.
+    rule = LossScaleTooLarge({"skipped_share": 0.7})
+    assert list(rule.check(run.build())) == []
+
+
 def _scaler(*events: tuple[str, float], loss: float = 2.3, start: float = 65536.0) -> RunBuilder:
     run, scale = RunBuilder(), start
     for event, value in events:

@@ -41,7 +41,8 @@ def rows_of(table: str, count: int, start: int = 0) -> list[Any]:
 
 def write_batches(folder: Path, table: str, *sizes: int, close: bool = True) -> list[Any]:
     """Write one batch of each size and return all rows."""
-    writer, rows = TraceWriter(folder), []
+    writer = TraceWriter(folder)
+    rows: list[Any] = []
     for size in sizes:
         batch = rows_of(table, size, len(rows))
         writer.append(table, batch)

@@ -74,11 +74,15 @@ def test_a_version_that_cannot_be_read(tmp_path: Path, version: int, hint: str) 
     [
         "", "{", "[]", "null", "3", '"text"', "{}", '{"schema_version": null}', '{"schema_version": "one"}',
         '{"schema_version": [1]}', "[" * 100_000, "\ufeff{}",
-        *(json.dumps({"schema_version": VERSION, name: value}) for name, value in [
-            ("status", 5), ("status", "sleeping"), ("status", None), ("pid", "7"), ("pid", 1.5), ("started", None),
-            ("started", "now"), ("ended", "later"), ("exit_code", "0"), ("exception", 3), ("command", None), ("command", 3),
-            ("host", None), ("world_size", None), ("versions", None), ("versions", []), ("precision", "x"),
-        ]),
+        *(
+            json.dumps({"schema_version": VERSION, name: value})
+            for name, value in [
+                ("status", 5), ("status", "sleeping"), ("status", None), ("pid", "7"), ("pid", 1.5), ("started", None),
+                ("started", "now"), ("ended", "later"), ("exit_code", "0"), ("exception", 3), ("command", None),
+                ("command", 3), ("host", None), ("world_size", None), ("versions", None), ("versions", []),
+                ("precision", "x"),
+            ]
+        ),
     ],
 )  # fmt: skip
 def test_what_is_not_as_it_must_be(tmp_path: Path, text: str) -> None:

@@ -30,9 +30,15 @@ def test_an_empty_run_has_every_table(tmp_path: Path) -> None:
     write_info(tmp_path, RunInfo())
     run = open_run(tmp_path)
     assert {name: run.table(name).num_rows for name in TABLES} == dict.fromkeys(TABLES, 0)
-    assert (
-        run.steps == run.scaler == run.calls == run.modules == run.optimizers == run.tensors() == []
-    )
+    everything: list[list[Any]] = [
+        run.steps,
+        run.scaler,
+        run.calls,
+        run.modules,
+        run.optimizers,
+        run.tensors(),
+    ]
+    assert everything == [[]] * 6
     assert run.path == tmp_path
     assert not run.cut
 

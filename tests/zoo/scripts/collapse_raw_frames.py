@@ -21,8 +21,9 @@ def frames(count):
     centre = torch.where(label == 0, 4.0, 11.0)[:, None] + torch.randn(count, 1)
     spot = torch.exp(-((x - centre) ** 2) / 8)[:, None, None, :].expand(-1, 1, 16, -1)
     light = torch.where(torch.arange(count) // 16 % 4 == 3, 60000.0, 300.0)
-    noise = 0.3 * torch.rand(count, 1, 16, 16)
-    return (light[:, None, None, None] * (spot + noise)).clamp(max=65535).round(), label
+    noise = 0.8 * torch.rand(count, 1, 16, 16)
+    image = (light[:, None, None, None] * (spot + noise)).clamp(max=65535).round()
+    return image, torch.where(torch.rand(count) < 0.1, 1 - label, label)  # annotators err
 
 
 class SpotFinder(nn.Module):
@@ -42,7 +43,7 @@ class SpotFinder(nn.Module):
 if __name__ == "__main__":
     torch.manual_seed(108)
     model = SpotFinder()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=2e-3, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", enabled=MODE != "fp32")
     loader = DataLoader(TensorDataset(*frames(256)), batch_size=16)
     finite = []

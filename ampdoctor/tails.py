@@ -1,0 +1,133 @@
+"""The distributions that a tensor may have had before a format flushed its small end.
+
+Rounding leaves multiples of the smallest subnormal, the unit: one unit stands for everything between 0.5 and 1.5 of
+them, two and three for what lay between 1.5 and 3.5. How the elements are spread over these bins tells how the rest
+went on below half a unit, whatever number of structural zeros lies beside them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+WINDOW = 10
+"""Bins looked at, from the unit up: what lies 1000 times above it says little about what lies below it."""
+
+STEPS = 16
+"""Points per binade at which densities are summed up."""
+
+DEEPEST = -64
+"""Binades below the unit where summing begins."""
+
+SHAPES = ((1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (1.0, 8.0), (0.5, 1.0))
+"""|x|^(a-1) exp(-|x/s|^p): heavier than Laplace, Laplace, normal, nearly uniform; products of two normal factors."""
+
+SPREADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
+"""Standard deviations of lognormals, in binades. Gradients are close to lognormal (arXiv:2006.08173)."""
+
+FEWEST = 1e-4
+"""Where fewer than these are left, "nearly all" is the answer whatever the distribution."""
+
+MOST_EVIDENCE = 5000.0
+"""Elements beyond these add no weight: the families are close to real gradients, not equal to them."""
+
+
+DEPTHS = 32
+"""Binades by which the edge may be moved down, by a larger loss scale, and the rest of the tail be told."""
+
+
+class Tails(NamedTuple):
+    """A grid of distributions, one per row, each given per element that rounding leaves in the window.
+
+    Attributes:
+        prior: weight of each before anything is seen; every family has the same in total.
+        log_bins: logarithm of the share of the elements in each bin of the window.
+        flushed: elements at or below half a unit.
+        energy: sum of squares below half a unit, below a quarter, and so on by halves, in square units.
+        at_unit: mean square, in square units, of the elements that are rounded to one unit.
+    """
+
+    prior: Array
+    log_bins: Array
+    flushed: Array
+    energy: Array
+    at_unit: Array
+
+
+class Tail(NamedTuple):
+    """What lay below half a unit, as in `Tails`, and the mean square of what became one unit."""
+
+    flushed: float
+    energy: Array
+    at_unit: float
+
+
+def most_likely_tail(counts: Array, mantissa_bits: int) -> Tail:
+    """Return what lay below half a unit, given the elements in each bin of the window (at least one).
+
+    Each distribution counts by how well it explains the bins. Shares are averaged and not counts: where all that is
+    left is a few elements of one unit, next to anything may lie below them.
+    """
+    grid = tails(mantissa_bits)
+    total = float(counts.sum())
+    log_weights = grid.log_bins @ (counts * min(1.0, MOST_EVIDENCE / total))
+    weights = grid.prior * np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    flushed = total * _averaged(weights, grid.flushed)
+    energy = total * _averaged(weights, grid.energy)
+    return Tail(float(flushed), energy, float(weights @ grid.at_unit))
+
+
+def _averaged(weights: Array, ratios: Array) -> Array:
+    """Return the mean of ratios between what is gone and what is left, taken over shares of the whole."""
+    share: Array = weights @ (ratios / (1.0 + ratios))
+    return share / (1.0 - share)
+
+
+@cache
+def tails(mantissa_bits: int) -> Tails:
+    """Return the grid for a format with so many explicit significand bits."""
+    t = np.arange(DEEPEST, WINDOW + 1, 1.0 / STEPS) + 0.5 / STEPS
+    scales = np.arange(-3.0, 14.0, 0.25)[:, None]
+    medians = np.arange(-12.0, 20.0, 0.25)[:, None]
+    families = [a * np.log(2.0) * t - np.exp2(p * (t - scales)) for a, p in SHAPES]
+    lognormal = [-0.5 * ((t - medians) / spread) ** 2 for spread in SPREADS]
+    families.append(np.concatenate(lognormal))
+    log_density = np.concatenate(families)
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True)) + 1e-300
+    edges = _edges(mantissa_bits)
+    below, squares = _summed(density, t, edges), _summed(density * 4.0**t, t, edges[:2])
+    deeper = _summed(density * 4.0**t, t, np.arange(-1.0, -1.0 - DEPTHS, -1.0))
+    bins = np.diff(below, axis=1)
+    visible = bins.sum(axis=1)
+    kept = visible > FEWEST * below[:, -1]
+    prior = np.concatenate([np.full(len(f), 1.0 / len(f)) for f in families])
+    shares = bins[kept] / visible[kept, None]
+    return Tails(
+        prior[kept],
+        np.log(np.maximum(shares, 1e-12)),
+        below[kept, 0] / visible[kept],
+        deeper[kept] / visible[kept, None],
+        (squares[kept, 1] - squares[kept, 0]) / np.maximum(bins[kept, 0], 1e-300),
+    )
+
+
+def _edges(mantissa_bits: int) -> Array:
+    """Return log2 of where the bins begin before rounding, in units: half a spacing under each power of two."""
+    exponents = np.arange(WINDOW + 1, dtype=np.float64)
+    spacing = np.maximum(1.0, np.exp2(exponents - 1.0 - mantissa_bits))
+    return np.log2(np.exp2(exponents) - spacing / 2.0)
+
+
+def _summed(density: Array, t: Array, edges: Array) -> Array:
+    """Return the integral of each row up to each of `edges`."""
+    sums = np.cumsum(density, axis=1)
+    ends = t + 0.5 / STEPS
+    return np.stack([np.interp(edges, ends, row) for row in sums])
