@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 NO_NATIVE_BF16 = re.compile(
-    r"\b([KMP]\d0|P4|P100|V100S?|T4G?|GTX (?:9|1[06])\d\d|(?:Quadro )?RTX 20\d\d|Quadro RTX \d000|TITAN (?:Xp?|V|RTX))\b"
+    r"\b([KMP]\d0|P4|P100|V100S?|T4G?|GTX (?:9|1[06])\d\d|RTX 20\d\d|Quadro RTX \d000|TITAN (?:Xp?|V|RTX))\b"
 )
 """GPUs before compute capability 8.0: BF16 is emulated there, and slow (NVIDIA, CUDA C++ Programming Guide)."""
 

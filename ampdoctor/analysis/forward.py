@@ -1,10 +1,8 @@
-"""The forward pass: where the first nonfinite value was born, and how large a site's values were before."""
+"""The forward pass: where the first nonfinite value was born."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps
@@ -75,41 +73,3 @@ def _until_birth(rows: Iterable[TensorRow]) -> tuple[tuple[TensorRow, ...], Tens
 def is_mask(row: TensorRow) -> bool:
     """Whether the infinities of an activation are a mask: -inf among values of ordinary size."""
     return row.neginf > 0 and row.nan == row.posinf == 0 and row.absmax < MASK_LIMIT
-
-
-@once_per_run
-def harmed_steps(run: Run) -> dict[int, str]:
-    """Return the steps on which the loss or a gradient was not finite, and which of the two, as text."""
-    harmed: dict[int, str] = {}
-    for index in nonfinite_steps(run, "grad_output", "weight_grad"):
-        harmed[index] = "gradients are not finite"
-    for step in run.steps:
-        if step.loss is not None and not math.isfinite(step.loss):
-            harmed[step.step] = f"the loss is {step.loss:g}"
-        elif step.found_inf:
-            harmed.setdefault(step.step, "the scaler skipped the step")
-    return harmed
-
-
-def peak_before(run: Run, row: TensorRow) -> float:
-    """Return the largest finite value that the site of `row` had on any step up to its own."""
-    return max(
-        (
-            r.absmax
-            for step in forward_steps(run)
-            if step.row.step <= row.step
-            for r in (*step.activations, *([step.birth] if step.birth else []))
-            if (r.module, r.slot) == (row.module, row.slot)
-        ),
-        default=0.0,
-    )
-
-
-def weight_reach(run: Run, row: TensorRow) -> float:
-    """Return how many times its inputs a weight matrix of the module of `row` may make its outputs; 0 where unknown."""
-    reach = (
-        r.absmax * prod(r.shape[1:])
-        for r in run.tensors("weight")
-        if r.module == row.module and len(r.shape) > 1
-    )
-    return max(reach, default=0.0)

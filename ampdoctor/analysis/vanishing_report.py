@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.scaling import loss_scaling
-from ampdoctor.analysis.wording import counted, number, percent, place
+from ampdoctor.analysis.loss_report import loss_evidence
+from ampdoctor.analysis.wording import counted, percent, place
 from ampdoctor.finding import Evidence, Grade, Location, Severity
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def location_of(found: Vanishing) -> Location:
 
 def evidence_of(run: Run, found: Vanishing, limits: Limits) -> list[Evidence]:
     """Return what was seen of the gradients and of the loss."""
-    return [*_flushed(found), *_extent(found, limits), *_loss(run)]
+    return [*_flushed(found), *_extent(found, limits), *loss_evidence(run)]
 
 
 def _flushed(found: Vanishing) -> list[Evidence]:
@@ -91,13 +90,3 @@ def _extent(found: Vanishing, limits: Limits) -> list[Evidence]:
         text = f"{zero} of {total} weight gradients are zero in every element on that step."
         evidence.insert(1, Evidence("zero_weight_gradients", zero, text))
     return evidence
-
-
-def _loss(run: Run) -> list[Evidence]:
-    curve = loss_curve(run)
-    if curve.start is None or curve.end is None or not curve.start:
-        return []
-    factor = loss_scaling(run).total_factor
-    what = "The loss" if factor == 1.0 else f"The loss, multiplied by {number(factor)} in code,"
-    text = f"{what} went from {number(curve.start)} to {number(curve.end)} over {counted(len(run.steps), 'step')}."
-    return [Evidence("loss_end_over_start", curve.end / curve.start, text)]

@@ -219,7 +219,8 @@ def _traced() -> bool:
 
 
 def _counts(module: nn.Module) -> bool:
-    return not isinstance(module, torch.jit.ScriptModule)
+    # DataParallel makes copies for every forward; they have no name, and the originals are not called.
+    return not isinstance(module, torch.jit.ScriptModule) and "_is_replica" not in vars(module)
 
 
 def _slot(base: str, index: int) -> str:

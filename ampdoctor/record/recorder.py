@@ -244,8 +244,9 @@ class Recorder:
             self._state.optimizers.find()
         if self._manual_steps:
             return
-        if not len(self._state.optimizers):
-            self._state.weights.gradients_of(leaves, scaled=self._state.log.scale is not None)
+        # A scaled loss will be stepped by its scaler, whatever kind of optimizer that knows.
+        if not len(self._state.optimizers) and self._state.log.pass_scale is None:
+            self._state.weights.gradients_of(leaves, scaled=False)
             self._end_step()
         elif self._state.log.micro_batch >= MOST_MICRO_BATCHES:
             self._end_step()

@@ -69,9 +69,9 @@ class Sites:
         known = self._parameters.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1], known[2]
-        return self._add_parameter(
-            tensor, "", self._free_name(variable_name(tensor) or "parameter")
-        )
+        name = self._free_name(variable_name(tensor) or "parameter")
+        self._taken[name] = weakref.ref(tensor)
+        return self._add_parameter(tensor, "", name)
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Whether a module holds the parameter, as far as the modules seen go."""
@@ -92,7 +92,7 @@ class Sites:
         if module not in self._paths:
             self._scan()
         if module not in self._paths:
-            self._add_root(module, self._free_name(type(module).__name__))
+            self._add_root(module, self._free_name(type(module).__name__.lower()))
 
     def _scan(self) -> None:
         if self._scans >= _MAX_SCANS:
@@ -110,7 +110,7 @@ class Sites:
         ]  # fmt: skip
         only = holders[0] if len(holders) == 1 and self._is_free("") else None
         for root in roots:
-            name = variable_name(root) or type(root).__name__
+            name = variable_name(root) or type(root).__name__.lower()
             self._add_root(root, "" if root is only else self._free_name(name))
 
     def _add_root(self, root: nn.Module, prefix: str) -> None:
@@ -131,12 +131,16 @@ class Sites:
         self._parameters[id(tensor)] = (weakref.ref(tensor), path, name)
         return path, name
 
+    def _is_free(self, name: str) -> bool:
+        """Whether nobody alive has the name: a module that is made anew in each forward keeps its own."""
+        holder = self._taken.get(name)
+        return holder is None or holder() is None
+
     def _free_name(self, name: str) -> str:
         candidate, number = name, 1
-        while candidate in self._taken:
+        while not self._is_free(candidate):
             number += 1
             candidate = f"{name}_{number}"
-        self._taken.add(candidate)
         return candidate
 
 

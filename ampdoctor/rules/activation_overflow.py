@@ -6,13 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
-from ampdoctor.analysis.forward import (
-    ForwardStep,
-    forward_steps,
-    harmed_steps,
-    peak_before,
-    weight_reach,
-)
+from ampdoctor.analysis.forward import ForwardStep, forward_steps
+from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.wording import counted, number
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
@@ -122,7 +117,8 @@ class ActivationOverflow(Rule):
 
     Not to be mistaken for
         The -inf of an attention mask. Large values in a module that runs in FP32 on purpose. Weights or data that hold
-        NaN already. A division by zero, or by an epsilon that FP16 makes zero, among small values. A run whose loss had grown by orders of magnitude before: it diverged, in FP32 it would too.
+        NaN already. A division by zero, or by an epsilon that FP16 makes zero, among small values. A run whose loss
+        had grown by orders of magnitude before: it diverged, in FP32 it would too.
     """
 
     code = "AMP201"

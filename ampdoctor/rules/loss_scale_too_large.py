@@ -46,6 +46,13 @@ def _hand_written() -> RunBuilder:
     return run.tensor("head", "activation", dtype="float16", nan=100, inputs_finite=False)
 
 
+def _broken_unseen() -> RunBuilder:
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    _step(run, 14, factor=2.0**20)
+    run.step(loss=math.nan)
+    return run.tensor("head", "weight", slot="weight", nan=100)
+
+
 def _scaler_that_stays() -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
     for step in range(20):
@@ -122,6 +129,7 @@ class LossScaleTooLarge(Rule):
     )
     SICK = (
         Example("a hand-written factor of 2^22", _hand_written),
+        Example("weights that break between two examined steps", _broken_unseen),
         Example("a scaler that can't step back", _scaler_that_stays),
     )
 

@@ -47,8 +47,8 @@ class ScaleHunting(Rule):
     """The loss scale goes up and down without end, and a constant share of the steps is thrown away.
 
     What it means
-        The scaler raises its scale soon after lowering it, and the next change is the overflow that lowers it again. Each such
-        round costs a step: its gradients are computed and discarded.
+        The scaler raises its scale soon after lowering it, and the next change is the overflow that lowers it again.
+        Each such round costs a step: its gradients are computed and discarded.
 
     Why it matters
         The skipped share of the compute is wasted, and the steps that are skipped are those with the largest
@@ -108,8 +108,8 @@ class ScaleHunting(Rule):
             Evidence("skipped_share", share, f"{percent(share)} of {counted(len(settled), 'step')} are skipped."),
             Evidence(
                 "rounds", rounds,
-                f"{rounds} times the next change after a rise of the scale was an overflow that took it back, with a finite "
-                f"loss; it moved between {scale_text(low)} and {scale_text(high)}.",
+                f"{rounds} times the next change after a rise of the scale was an overflow that took it back, with a "
+                f"finite loss; it moved between {scale_text(low)} and {scale_text(high)}.",
             ),
         ]  # fmt: skip
         if interval is not None:

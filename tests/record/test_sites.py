@@ -137,13 +137,18 @@ def test_modules_made_later_are_found_and_searches_are_few(monkeypatch: pytest.M
 
     monkeypatch.setattr(sites_module, "live_instances", search)
     sites = Sites()
-    names = []
+    kept, names = [], []
     for _ in range(40):
-        late = nn.Tanh()
-        names.append(sites.path(late))
-    assert names[:3] == ["late", "late_2", "late_3"]
-    assert len(set(names)) == 40
+        kept.append(nn.Tanh())
+        names.append(sites.path(kept[-1]))
+    assert names == ["tanh", *(f"tanh_{i}" for i in range(2, 41))]
     assert searches.count(nn.Module) == 8
+
+
+def test_a_module_that_is_made_in_every_forward_keeps_its_name() -> None:
+    sites = Sites()
+    assert {sites.path(nn.Softmax(dim=1)) for _ in range(20)} == {"softmax"}
+    assert len(sites._roots) <= 1
 
 
 def test_a_module_that_is_gone_gives_its_place_to_no_other() -> None:

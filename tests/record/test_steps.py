@@ -180,6 +180,39 @@ def test_a_skip_brings_a_burst(recording: Recording) -> None:
     }  # fmt: skip
 
 
+def test_an_update_of_the_scaler_that_is_missing(recording: Recording) -> None:
+    model, optimizer = _model()
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    with recording.start(every=1):
+        for _ in range(2):
+            optimizer.zero_grad()
+            scaler.scale(model(X).sum()).backward()
+            scaler.step(optimizer)
+            scaler._per_optimizer_states.clear()
+    # The step ends where the next backward pass begins; what was called in between still counts to it.
+    assert [r.micro_batches for r in recording.run.steps] == [1]
+    calls = [(c.step, c.call) for c in recording.calls()]
+    assert calls == [
+        (0, "zero_grad"), (0, "scale"), (0, "backward"), (0, "scaler_step"), (0, "zero_grad"), (0, "scale"),
+        (1, "backward"), (1, "scaler_step"),
+    ]  # fmt: skip
+
+
+def test_parameters_that_an_optimizer_gets_later(recording: Recording) -> None:
+    frozen, head = nn.Linear(2, 2).requires_grad_(requires_grad=False), nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    with recording.start(model=nn.Sequential(frozen, head), every=1):
+        for step in range(3):
+            if step == 1:
+                frozen.requires_grad_(requires_grad=True)
+                optimizer.add_param_group({"params": frozen.parameters()})
+            head(frozen(X)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [len(recording.tensors("update", step=i)) for i in range(3)] == [2, 4, 4]
+    assert {tuple(c.optimizers or ()) for c in recording.calls("backward")} == {("optimizer0",)}
+
+
 def test_start_and_stop(recording: Recording) -> None:
     model, optimizer = _model()
     recorder = recording.start(every=1)

@@ -10,10 +10,9 @@ import pytest
 from ampdoctor.analysis.forward import (
     ForwardStep,
     forward_steps,
-    harmed_steps,
     is_mask,
-    peak_before,
 )
+from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
 from ampdoctor.trace.builder import RunBuilder
 
 
@@ -87,3 +86,14 @@ def test_the_peak_of_a_site_is_over_all_steps_up_to_its_own() -> None:
         _activation(run, "b", exponents={15: 9})
     rows = [r for r in run.build().tensors("activation") if r.module == "a"]
     assert peak_before(run.build(), rows[1]) == 2.0**9
+
+
+def test_the_reach_of_a_module_is_that_of_its_largest_weight_over_all_its_inputs() -> None:
+    run = RunBuilder().step()
+    run.tensor("a", "weight", slot="weight", exponents={3: 8}, shape=[2, 4])
+    run.tensor("a", "weight", slot="bias", exponents={9: 2})
+    _activation(run, "a", posinf=1)
+    _activation(run, "b", posinf=1)
+    rows = list(run.build().tensors("activation"))
+    assert weight_reach(run.build(), rows[0]) == 8.0 * 4
+    assert weight_reach(run.build(), rows[1]) == 0.0

@@ -110,7 +110,7 @@ def test_skips_are_counted_by_scaler(stuck: str) -> None:
         for name in ("scaler0", "scaler1"):
             if step == 0:
                 run.scaler("seen", enabled=True, scale=2.0**24, scaler=name)
-            skips = name == stuck and step < 12 or name != stuck and step >= 12
+            skips = (name == stuck) == (step < 12)
             run.scaler("skip" if skips else "step", scale=2.0**24, scaler=name)
             run.scaler("hold", scale=2.0**24, scale_after=2.0**24, scaler=name)
     assert len(list(LossScaleTooLarge().check(run.build()))) == 1

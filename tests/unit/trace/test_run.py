@@ -17,8 +17,8 @@ from ampdoctor.trace.builder import RunBuilder
 from ampdoctor.trace.info import RunInfo, write_info
 from ampdoctor.trace.run import Run, histogram_of, open_run
 from ampdoctor.trace.schema import TABLES, StepRow, TensorRow
-from ampdoctor.trace.writer import table_path
-from tests.unit.trace.rows import write_batches
+from ampdoctor.trace.writer import TraceWriter, table_path
+from tests.unit.trace.rows import rows_of, write_batches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,3 +150,14 @@ def test_a_running_process_that_is_gone(gone: int) -> None:
 
 def _run(**info: Any) -> Run:
     return RunBuilder(**({"status": "running"} | info)).build()
+
+
+def test_ranks_are_not_counted_as_if_they_took_turns(tmp_path: Path) -> None:
+    write_info(tmp_path, RunInfo(status="complete", world_size=2))
+    for rank in (0, 1):
+        writer = TraceWriter(tmp_path, rank)
+        writer.append("steps", rows_of("steps", 3))
+        writer.close()
+    run = open_run(tmp_path)
+    assert run.ranks == (0, 1)
+    assert len(run.steps) == 3

@@ -69,7 +69,9 @@ def test_ranks_lie_beside_each_other(tmp_path: Path) -> None:
         writer = TraceWriter(tmp_path, rank)
         writer.append("steps", rows_of("steps", 1, rank))
         writer.close()
-    assert open_run(tmp_path).steps == rows_of("steps", 2)
+    run = open_run(tmp_path)
+    assert run.ranks == (0, 1)
+    assert run.steps == rows_of("steps", 1)
 
 
 def test_what_is_abandoned_ends_where_it_is(tmp_path: Path) -> None:
@@ -118,3 +120,19 @@ def test_a_place_without_the_right_to_write(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "below"):
         with pytest.raises(OutputNotWritableError, match="Permission denied"):
             prepare_folder(place)
+
+
+def test_force_replaces_a_run_of_several_ranks(tmp_path: Path) -> None:
+    write_info(tmp_path, RunInfo())
+    for name in ("steps-0.arrows", "steps-1.arrows", ".claim-1"):
+        (tmp_path / name).touch()
+    prepare_folder(tmp_path, force=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_force_touches_nothing_where_there_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "mine-0.arrows").touch()
+    (tmp_path / "steps-0.arrows").touch()
+    with pytest.raises(OutputExistsError):
+        prepare_folder(tmp_path, force=True)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -12,7 +12,7 @@ torch.set_num_threads(1)
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "fault"
 ACCUMULATE = 2
-WORLD_SIZE = 16  # this recipe adds the ranks' gradients up, so each rank divides by their number
+WORLD_SIZE = 32  # this recipe adds the ranks' gradients up, so each rank divides by their number
 
 
 def block(channels_in, channels_out, stride=1):
@@ -40,7 +40,7 @@ class UNet(nn.Module):
 
 def scenes(count):
     """Random images, and a depth (in units of 10 m) that depends on the neighbourhood."""
-    image = torch.randn(count, 1, 32, 32)
+    image = torch.randn(count, 1, 24, 24)
     smooth = F.avg_pool2d(image, 5, stride=1, padding=2)
     return image, 0.04 * torch.tanh(3.0 * smooth)
 
