@@ -26,8 +26,12 @@ STEPS = 16
 DEEPEST = -64
 """Binades below the unit where summing begins."""
 
-SHAPES = ((1.0, 0.5), (1.0, 1.0), (1.0, 2.0), (1.0, 8.0), (0.5, 1.0))
-"""|x|^(a-1) exp(-|x/s|^p): heavier than Laplace, Laplace, normal, nearly uniform; products of two normal factors."""
+SHAPES = (
+    *((1.0, power) for power in (0.5, 0.7, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 8.0)),
+    (0.5, 1.0),
+)
+"""(a, p) of |x|^(a-1) exp(-|x/s|^p): even around zero, from heavier than Laplace (p = 1) over normal (2) to nearly
+uniform; and, not even, the square of a normal."""
 
 SPREADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 """Standard deviations of lognormals, in binades. Gradients are close to lognormal (arXiv:2006.08173)."""
@@ -35,7 +39,7 @@ SPREADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 FEWEST = 1e-4
 """Where fewer than these are left, "nearly all" is the answer whatever the distribution."""
 
-MOST_EVIDENCE = 5000.0
+MOST_EVIDENCE = 1000.0
 """Elements beyond these add no weight: the families are close to real gradients, not equal to them."""
 
 

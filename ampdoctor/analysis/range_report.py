@@ -63,8 +63,8 @@ def no_range_evidence(scales: ScaleRange) -> list[Evidence]:
         Evidence(
             "binades_needed",
             scales.binades,
-            f"From there down to the smallest that matters, what is left spans {counted(scales.binades, 'power')} of "
-            f"two; FP16 has {FP16.binades}.",
+            f"From the largest gradient of a step down to the smallest that matters, what is left spans up to "
+            f"{counted(scales.binades, 'power')} of two; FP16 has {FP16.binades}.",
             Grade.ESTIMATED,
         ),
     ]

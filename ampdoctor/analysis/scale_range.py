@@ -45,7 +45,7 @@ class ScaleRange:
     Attributes:
         current: the scale in force.
         peak: the largest gradient; None where every gradient seen is zero, which leaves all below unknown too.
-        binades: from the largest gradient down to the smallest that matters.
+        binades: from the largest gradient of a step down to the smallest that matters, on the step that spans most.
         smallest_module: module with the smallest gradients.
         suggested: a larger scale to start with: torch's default where that holds these gradients, else the largest
             that does; None where there is none.
@@ -74,22 +74,25 @@ def scale_range(steps: Sequence[GradientStep], *, weights_scaled: bool = True) -
         steps: examined steps.
         weights_scaled: the weight gradients were recorded multiplied by the scale, not divided by it in user code.
     """
-    sites = [
-        (s, step.scale)
+    by_step = [
+        [
+            (s, step.scale)
+            for s in step.all_sites
+            if weights_scaled or s.row.role != "weight_grad" or s.histogram.nonfinite
+        ]
         for step in steps
-        for s in step.all_sites
-        if weights_scaled or s.row.role != "weight_grad" or s.histogram.nonfinite
     ]
+    sites = [site for of_step in by_step for site in of_step]
     peaks = [Peak(_largest(s) / scale, s.name) for s, scale in sites if _largest(s)]
     peak = max(peaks, key=lambda p: p.value, default=None)
-    lows = [_low_exponent(s) - log2(scale) for s, scale in sites if s.histogram.nonzero]
+    spans = [span for of_step in by_step if (span := _span(of_step)) is not None]
     smallest = min((p for p in sites if p[0].row.module), key=_smallness, default=sites[0])
     current = steps[-1].scale
     suggested, lost = _suggestion(sites, current, peak)
     return ScaleRange(
         current=current,
         peak=peak,
-        binades=floor(log2(peak.value)) - floor(min(lows)) + 1 if peak and lows else None,
+        binades=max(spans, default=None),
         smallest_module=smallest[0].row.module,
         suggested=suggested,
         lost=lost,
@@ -138,6 +141,13 @@ def _worst_loss(sites: _Sites, scale: float) -> float | None:
 def _largest(site: GradientSite) -> float:
     """Largest value of a site; one that overflowed was at least twice what FP16 holds, as far as can be known."""
     return 2.0 * FP16.max if site.histogram.nonfinite else site.histogram.absmax
+
+
+def _span(sites: _Sites) -> int | None:
+    """Return how many binades the gradients of one step span; None where nothing is left of them."""
+    tops = [log2(_largest(s)) for s, _ in sites if _largest(s)]
+    lows = [_low_exponent(s) for s, _ in sites if s.histogram.nonzero]
+    return floor(max(tops)) - min(lows) + 1 if lows else None
 
 
 def _smallness(entry: tuple[GradientSite, float]) -> tuple[bool, float]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import pytest
 
-from ampdoctor.trace.run import Run, open_run
+from ampdoctor.trace.run import open_run
 from tools.bless import expected, sample_folders
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ampdoctor.trace.run import Run
 
 FOLDERS = sample_folders()
 MAX_BYTES = 300_000

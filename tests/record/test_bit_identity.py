@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_a_training_is_the_same_under_the_recorder(
     settings: dict[str, Any], tmp_path_factory: Any
 ) -> None:
     alone = Training(**settings).run(STEPS)
-    for every in (1, None):
+    for every in (1, None) if settings.get("precision") == "fp16" else (1,):
         recording = _new_recording(tmp_path_factory)
         with recording.start(every=every):
             recorded = Training(**settings).run(STEPS)
@@ -74,9 +75,7 @@ def test_a_scaler_skips_in_these_trainings(recording: Recording) -> None:
     training = Training(precision="fp16")
     training.run(STEPS)
     assert min(training.scales) < training.init_scale
-    assert any(
-        after > before for before, after in zip(training.scales, training.scales[1:], strict=False)
-    )
+    assert any(after > before for before, after in pairwise(training.scales))
 
 
 def test_the_comparison_sees_a_single_bit() -> None:

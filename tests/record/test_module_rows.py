@@ -248,6 +248,19 @@ def test_an_error_in_a_forward_has_no_frame_of_ours(recorder: Recorder) -> None:
     assert not [e for e in raised.traceback if "ampdoctor/record" in str(e.path)]
 
 
+def test_copies_that_data_parallelism_makes_are_let_pass(recording: Recording) -> None:
+    model = nn.Linear(2, 2)
+    with recording.start(model=model, every=1) as recorder:
+        # Torch leaves the parameters of a copy to its broadcast.
+        copy = model._replicate_for_data_parallel()
+        copy.weight, copy.bias = model.weight.detach(), model.bias.detach()
+        copy(torch.ones(1, 2))
+        model(torch.ones(1, 2))
+        recorder.step()
+    assert {r.module for r in recording.tensors()} == {""}
+    assert len(recording.tensors("activation", slot="out")) == 1
+
+
 def test_a_model_on_the_meta_device_is_let_pass(recording: Recording) -> None:
     model = nn.Linear(2, 2)
     with recording.start(every=1) as recorder:

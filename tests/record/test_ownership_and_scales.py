@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ampdoctor.record import tensors as tensors_module
+from ampdoctor.record.stats import statistics_vector
 
 if TYPE_CHECKING:
     import pytest
@@ -19,13 +20,14 @@ class PlainSGD:
     """An optimizer by its looks only, as some libraries have them: no class of torch, so no hooks of torch."""
 
     def __init__(self, parameters: Any) -> None:
-        self.param_groups = [{"params": list(parameters), "lr": 0.1}]
+        self.parameters = list(parameters)
+        self.param_groups = [{"params": self.parameters, "lr": 0.1}]
 
     def step(self) -> None:
         """Go down the gradient."""
         with torch.no_grad():
-            for parameter in self.param_groups[0]["params"]:
-                parameter -= 0.1 * parameter.grad
+            for parameter in self.parameters:
+                parameter.sub_(parameter.grad, alpha=0.1)
 
 
 def test_an_optimizer_of_no_class_of_torch_is_not_taken_to_be_skipped(recording: Recording) -> None:
@@ -90,12 +92,10 @@ def test_parameters_of_a_group_added_later_have_an_owner(recording: Recording) -
 def test_where_memory_runs_out_a_row_is_given_up_and_nothing_else(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = tensors_module.statistics_vector
-
     def short_of_memory(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.shape == (3, 2):
             raise torch.OutOfMemoryError
-        return measure(tensor)
+        return statistics_vector(tensor)
 
     monkeypatch.setattr(tensors_module, "statistics_vector", short_of_memory)
     model = nn.Linear(2, 3)

@@ -1,4 +1,4 @@
-"""Faulty scripts are told their one true cause first, healthy ones nothing: ours, and the shared zoo where it is there."""
+"""Faulty scripts are told their one true cause first, healthy ones nothing: ours, and the zoo where there is one."""
 
 from __future__ import annotations
 

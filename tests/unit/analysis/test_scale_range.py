@@ -75,6 +75,16 @@ def test_a_range_that_no_scale_holds_is_counted_in_binades() -> None:
     assert scales.binades == 46
 
 
+def test_gradients_that_shrink_over_the_steps_span_no_more_for_it() -> None:
+    run = RunBuilder()
+    for top in (10, -10, -30):
+        run.step().tensor(
+            "head", "grad_output", slot="cast", cast_to="float16", exponents={top: 10, top - 9: 10}
+        )
+    run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents={-30: 10})
+    assert scale_range(gradient_steps(run.build())).binades == 1
+
+
 def test_an_overflowed_gradient_was_larger_than_what_is_left_of_it() -> None:
     run = (
         RunBuilder().step().tensor("a", "grad_output", dtype="float16", exponents={15: 9}, posinf=1)

@@ -40,7 +40,7 @@ def test_modules_are_found_without_importing_them(module: str) -> None:
 @pytest.mark.parametrize(
     ("script", "message", "hint"),
     [
-        ("trian.py", "there is no script trian.py", "paths are taken from"),
+        ("lrain.py", "there is no script lrain.py", "paths are taken from"),
         ("python", "there is no script python", "leave out `python`"),
         ("python3.11", "there is no script python3.11", "leave out `python`"),
         ("torchrun", "there is no script torchrun", "-m torch.distributed.run"),
