@@ -39,7 +39,7 @@ SPREADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 FEWEST = 1e-4
 """Where fewer than these are left, "nearly all" is the answer whatever the distribution."""
 
-MOST_EVIDENCE = 1000.0
+MOST_EVIDENCE = 5000.0
 """Elements beyond these add no weight: the families are close to real gradients, not equal to them."""
 
 

@@ -25,9 +25,9 @@ ENDLESS_INTERVAL = 50 * DEFAULT_GROWTH_INTERVAL
 """A growth interval this long means "never": at torch's default, 50 doublings would have come and gone."""
 
 
-SMALLEST_HAND_SCALE = 16.0
-"""Weights of losses and of gradient penalties are mostly smaller (10 in WGAN-GP), and a scale below this moves
-gradients by less than four of FP16's 40 binades."""
+SMALLEST_HAND_SCALE = 8.0
+"""Smaller factors are mostly weights of losses (the squared temperature of a distillation: 4), and as a loss scale
+they would move gradients by less than three of FP16's 40 binades."""
 
 
 class ScalingKind(str, Enum):

@@ -94,7 +94,7 @@ def test_where_one_unit_is_all_that_is_left_most_is_gone(
     estimate, flushed, energy = _truth(ALL_BUT_GONE[name](), number_format, structural)
     assert flushed > 0.65
     assert estimate.share == pytest.approx(flushed, abs=0.16)
-    assert estimate.energy_share == pytest.approx(energy, abs=0.3)
+    assert estimate.energy_share == pytest.approx(energy, abs=0.4)
 
 
 @formats
