@@ -23,6 +23,9 @@ SITE = "ampdoctor.site"
 """Key of the note which module's output this node made."""
 
 CAST = "ToCopyBackward0"
+CASTING = frozenset({CAST, "AddBackward0", "SubBackward0"})
+"""Operations that pass a gradient on unchanged but for its dtype: a cast, and sums of half and FP32 (a bias kept in
+FP32 beside a half matmul), where the gradient of the half operand is cast without a node of its own."""
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _PASS_ON = frozenset(
     {

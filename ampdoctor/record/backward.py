@@ -12,7 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.autograd_graph import (
-    CAST,
+    CASTING,
     hand_factors,
     leaf_of,
     nodes,
@@ -77,7 +77,7 @@ class BackwardReader:
             leaf = leaf_of(node)
             if leaf is not None:
                 self._leaves.append(leaf)
-            elif node.name() == CAST:
+            elif node.name() in CASTING:
                 hook = self._cast_hook(tensors, site_below(node))
                 self._handles.append(node.register_hook(hook))
 
@@ -88,8 +88,15 @@ class BackwardReader:
             with guard:
                 if state.tensors is not tensors or not before or not after:
                     return
-                wide, narrow = before[0], after[0]
-                if wide is None or narrow is None or narrow.dtype not in HALF or wide.dtype in HALF:
+                wide = before[0]
+                narrow = next((g for g in after if g is not None and g.dtype in HALF), None)
+                # A sum over a broadcast dimension is no longer the same elements.
+                if (
+                    wide is None
+                    or narrow is None
+                    or wide.dtype in HALF
+                    or wide.shape != narrow.shape
+                ):
                     return
                 columns = {"cast_to": dtype_name(narrow.dtype)}
                 site = (path, "grad_output", "cast")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from statistics import median
+from typing import TYPE_CHECKING
 
 from ampdoctor.errors import AmpDoctorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIRST_STEPS = 3
 """A fault of the set-up shows at once, and a short run must get its examination too."""
@@ -44,6 +48,9 @@ class Schedule:
         self._wall = 0.0
         self._plain: deque[float] = deque(maxlen=PLAIN_STEPS)
         self._burst: dict[int, str] = {}
+        self._onset: set[int] = set()
+        self._last: dict[str, int] = {}
+        self._foreseen: set[str] = set()
         self._quiet_until: dict[str, int] = {}
         self._pause: dict[str, int] = {}
 
@@ -53,6 +60,8 @@ class Schedule:
             return "first"
         if self.every is not None and step % self.every == 0:
             return "interval"
+        if step in self._onset:
+            return self._burst[step]
         if self._over_budget():
             return None
         if step in self._burst:
@@ -75,14 +84,31 @@ class Schedule:
             self._spent += own_seconds
 
     def alarm(self, kind: str, step: int) -> None:
-        """Ask for a burst from `step` on because the vital `kind` has turned."""
-        if step < self._quiet_until.get(kind, 0):
+        """Ask for a burst from `step` on because the vital `kind` has turned on the step before.
+
+        The first of each kind is taken whatever it costs: without it the onset of a fault would never be seen. So is
+        the step on which a trouble that comes round (a bad batch every so often) is due again, once it has come twice.
+        """
+        before = self._last.get(kind)
+        self._last[kind] = step
+        quiet = step < self._quiet_until.get(kind, 0)
+        if before is not None and (kind not in self._foreseen or not quiet):
+            due_again = 2 * step - before - 1
+            self._want([due_again], kind, whatever_it_costs=kind not in self._foreseen)
+            self._foreseen.add(kind)
+        if quiet:
             return
-        for offset in range(BURST_STEPS):
-            self._burst.setdefault(step + offset, kind)
+        burst = range(step, step + BURST_STEPS)
+        self._want(burst, kind, whatever_it_costs=kind not in self._pause)
         pause = self._pause.get(kind, FIRST_PAUSE)
         self._quiet_until[kind] = step + pause
         self._pause[kind] = 2 * pause
+
+    def _want(self, steps: Iterable[int], kind: str, *, whatever_it_costs: bool) -> None:
+        for step in steps:
+            self._burst.setdefault(step, kind)
+            if whatever_it_costs:
+                self._onset.add(step)
 
     def _over_budget(self) -> bool:
         return self._spent > max(FREE_SECONDS, self.budget * self._wall)

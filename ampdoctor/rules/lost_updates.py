@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import floor, log2
 from typing import TYPE_CHECKING
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TensorRow
+
+
+ROUND_TO_NEAREST = frozenset(
+    {
+        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
+        "RMSprop", "Rprop", "SGD",
+    }
+)  # fmt: skip
+"""Optimizers of torch.optim: none of them rounds stochastically or keeps what rounding takes."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +117,12 @@ class LostUpdates(Rule):
         small = sum(s.small for s in steps)
         if small and sum(s.small_moved for s in steps) >= self.threshold("small_moved") * small:
             return
+        # Without these counts nothing tells stochastic rounding from none, but torch's own optimizers round to nearest.
+        told = small > 0 or optimizer_type(run) in ROUND_TO_NEAREST
         hurt = [s for s in steps if s.energy >= self.threshold("energy_warning")]
         if hurt and len(hurt) >= self.threshold("steps_share") * len(steps):
-            yield self._finding(run, steps, hurt)
+            finding = self._finding(run, steps, hurt)
+            yield finding if told else _untold(finding, optimizer_type(run))
 
     def _finding(self, run: Run, steps: Sequence[_Step], hurt: Sequence[_Step]) -> Finding:
         last = hurt[-1]
@@ -144,6 +156,18 @@ class LostUpdates(Rule):
             if last.energy >= self.threshold("energy_error")
             else Severity.WARNING,
         )
+
+
+def _untold(finding: Finding, kind: str | None) -> Finding:
+    """Return the finding as a note: the optimizer may well keep, in its own way, what rounding takes."""
+    name = kind or "the optimizer"
+    text = f"Whether {name} rounds stochastically, or keeps what rounding takes, can't be told from the trace."
+    return replace(
+        finding,
+        severity=Severity.NOTE,
+        confidence=Confidence.LOW,
+        evidence=(*finding.evidence, Evidence("optimizer", name, text)),
+    )
 
 
 def _steps(run: Run) -> list[_Step]:

@@ -66,3 +66,11 @@ def expectation(script: Path) -> str:
         if line.startswith("# expect:"):
             return line.split(":", 1)[1].split("(")[0].strip()
     raise AssertionError(f"{script} expects nothing")
+
+
+def unmet_need(script: Path) -> str | None:
+    """Return what the header of `script` says that its diagnosis needs and that we do not have yet."""
+    for line in script.read_text(encoding="utf-8").splitlines():
+        if line.startswith("# needs:"):
+            return line.split(":", 1)[1].strip()
+    return None
