@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,22 +68,17 @@ class RunFolder:
 
     def abandon(self, reason: str) -> None:
         """Leave the folder as it is, marked degraded where that can still be written. Never raises."""
-        try:
+        with suppress(Exception):
             # What fails before the first step has ended has a folder to say so in, but for a worker of the training's.
             if self.claimed is None and multiprocessing.parent_process() is None:
                 self.open()
-        except Exception:  # noqa: BLE001, S110
-            pass
-        try:
+        with suppress(Exception):
             if self._info is not None:
                 self._info = replace(self._info, status="degraded", degraded=reason)
                 self._write_info()
             if self._writer is not None:
                 self._writer.abandon()
-        except Exception:  # noqa: BLE001, S110
-            pass
-        finally:
-            self._writer = self._info = None
+        self._writer = self._info = None
 
     def disown(self) -> None:
         """In a forked child: the files belong to the parent. Kept alive, so that nothing closes them here."""
