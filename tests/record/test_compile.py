@@ -126,8 +126,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("every", [1, None])
-@pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [*((settings, 1) for settings in CASES.values()), (CASES["torch.compile"], None)],
+    ids=[*CASES, "torch.compile, default schedule"],
+)
 def test_the_compiler_does_what_it_does_without_us(
     recording: Recording, settings: dict[str, Any], every: int | None
 ) -> None:
