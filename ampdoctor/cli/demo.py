@@ -32,8 +32,11 @@ if TYPE_CHECKING:
 SICK = "bert_fp16_collapse"
 """The sample that fails."""
 
-CURES = {"GradScaler": "bert_fp16_scaled", "bfloat16": "bert_bf16"}
-"""The sample that has a change, by what its code must name."""
+CURES = {
+    "torch.amp.GradScaler(": ("bert_fp16_scaled", "GradScaler"),
+    "dtype=torch.bfloat16": ("bert_bf16", "BF16"),
+}
+"""By what the code of a fix does: the sample that has that change, and its name in a chart."""
 
 STEPS = 40
 """Enough for the cured loss to fall by a third, in well under a minute on two cores."""
@@ -67,7 +70,7 @@ def demo(
     _say(to, f"Now the same training with the recommended change: {cure.fix.title}.")
     healthy = rehearse(recipe(cure.sample), _folder(cure.sample), steps, to)
     to.print()
-    _compare(Curve("as written", losses(sick)), Curve(f"with {cure.marker}", losses(healthy)), to)
+    _compare(Curve("as written", losses(sick)), Curve(f"with {cure.name}", losses(healthy)), to)
     to.print()
     _say(to, "Both runs are kept:")
     for folder in (sick, healthy):
@@ -79,7 +82,7 @@ class Cure:
     """The recommended change, and the sample that has it."""
 
     fix: Fix
-    marker: str
+    name: str
     sample: str
 
 
@@ -91,9 +94,9 @@ def choose_cure(diagnosis: Diagnosis) -> Cure:
     """
     for finding in diagnosis.faults:
         for fix in finding.fixes:
-            for marker, sample in CURES.items():
-                if marker in fix.code or marker in fix.title:
-                    return Cure(fix, marker, sample)
+            for change, (sample, name) in CURES.items():
+                if change in fix.code:
+                    return Cure(fix, name, sample)
     raise AmpDoctorError(
         "the diagnosis names no change that the demo could show",
         hint="please report this",

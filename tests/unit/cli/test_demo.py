@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ampdoctor.cli import demo
-from ampdoctor.cli.demo import CURES, change_in_words, choose_cure, losses
+from ampdoctor.cli.demo import change_in_words, choose_cure, losses
 from ampdoctor.cli.rehearsal import steps_recorded
+from ampdoctor.engine import diagnose
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report.chart import Curve
+from ampdoctor.trace.run import open_run
 from tests.recorded import write_run
 from tests.unit.report.diagnoses import COLLAPSED, HEALTHY, UNDERFLOW
+from tools.bless import SAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,14 +33,26 @@ def _with_fixes(*ranks: int) -> Diagnosis:
 
 
 def test_the_best_ranked_fix_is_the_cure() -> None:
-    assert choose_cure(_with_fixes(0, 1)).sample == CURES["GradScaler"]
-    assert choose_cure(_with_fixes(1, 0)).sample == CURES["bfloat16"]
+    assert choose_cure(_with_fixes(0, 1)).sample == "bert_fp16_scaled"
+    assert choose_cure(_with_fixes(1, 0)).sample == "bert_bf16"
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_sample_has_the_change_that_the_fix_really_names(rank: int) -> None:
+    """As the rule words them: the BF16 fix, too, speaks of GradScaler, to say that none is needed."""
+    diagnosis = diagnose(open_run(SAMPLES / "bert_fp16_collapse"))
+    fixes = diagnosis.findings[0].fixes
+    finding = replace(diagnosis.findings[0], fixes=fixes[rank : rank + 1])
+    cure = choose_cure(replace(diagnosis, findings=(finding,)))
+    recipe = (SAMPLES / cure.sample / "recipe.py").read_text(encoding="utf-8")
+    assert ("bfloat16" in recipe) == ("BF16" in cure.fix.title)
+    assert ("GradScaler(" in recipe) == ("GradScaler" in cure.fix.title)
 
 
 def test_a_fix_without_a_sample_is_passed_over() -> None:
     unknown = replace(UNDERFLOW.fixes[0], title="Pray", code="pray()")
     finding = replace(UNDERFLOW, fixes=(unknown, UNDERFLOW.fixes[1]))
-    assert choose_cure(replace(COLLAPSED, findings=(finding,))).sample == CURES["bfloat16"]
+    assert choose_cure(replace(COLLAPSED, findings=(finding,))).sample == "bert_bf16"
 
 
 def test_no_cure_is_made_up() -> None:
