@@ -33,7 +33,7 @@ SICK = "bert_fp16_collapse"
 """The sample that fails."""
 
 CURES = {"GradScaler": "bert_fp16_scaled", "BF16": "bert_bf16"}
-"""The sample that has a change, by what the title of the fix says; its code may speak of the other one, to rule it out."""
+"""The sample that has a change, by the fix's title; its code may speak of the other one too, to rule it out."""
 
 STEPS = 40
 """Enough for the cured loss to fall by a third, in well under a minute on two cores."""
