@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -66,11 +67,23 @@ def load_config(start: Path) -> Config:
     """Return the settings of the nearest pyproject.toml at or above `start`; the defaults where there is none.
 
     Raises:
-        ConfigError: unreadable TOML, an unknown key, rule or threshold, or a value of the wrong type.
+        ConfigError: unreadable TOML, an unknown key, rule or threshold, a bad value, or no folder to look in.
     """
-    folders = (start.resolve(), *start.resolve().parents)
-    path = next((p for folder in folders if (p := folder / "pyproject.toml").is_file()), None)
+    try:
+        here = start.resolve()
+    except OSError:
+        raise ConfigError(
+            "the working directory does not exist any more", hint="change to one that does"
+        ) from None
+    path = next((p for f in (here, *here.parents) if _is_file(p := f / "pyproject.toml")), None)
     return Config() if path is None else _Parser(path).config()
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # not ours to read
+        return False
 
 
 def rules_in_force(config: Config) -> list[Rule]:
@@ -113,6 +126,8 @@ class _Parser:
         for threshold, value in table.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise self._error(f"{key}.{threshold} must be a number, not {value!r}")
+            if not (value >= 0 and math.isfinite(value)):
+                raise self._error(f"{key}.{threshold} must be finite and at least 0, not {value!r}")
         return rule.name, {threshold: float(value) for threshold, value in table.items()}
 
     def _ignore(self, entry: Any) -> Ignore:

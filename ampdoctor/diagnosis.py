@@ -52,7 +52,9 @@ class Examined:
         """Count what was recorded of `run`, and say what was not."""
         gaps = list(run.notices)
         if run.cut:
-            gaps.append("the run was cut: its process was killed before it could finish")
+            killed = "its process was killed before it could finish"
+            unfinished = "its record was not completed (a full disk, or its process was killed)"
+            gaps.append(f"the run was cut: {killed if run.info.exit_code else unfinished}")
         if run.info.status == "degraded":
             gaps.append(
                 f"the recorder gave up ({run.info.degraded}); the training went on unrecorded"

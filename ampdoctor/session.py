@@ -63,7 +63,7 @@ def conclude(folder: Path, to: Console) -> Diagnosis:
         AmpDoctorError: the run or the settings can't be read.
     """
     run = open_run(folder)
-    diagnosis = diagnose(run, load_config(Path.cwd()))
+    diagnosis = diagnose(run, load_config(Path()))
     if not run.steps and not diagnosis.findings:
         tell(f"no optimizer step was seen, so there is nothing to diagnose ({folder})", to)
         return diagnosis
@@ -140,7 +140,7 @@ class _Reporting:
 
     def opened(self, folder: Path) -> None:
         try:
-            watcher = Watcher(folder, load_config(Path.cwd()))
+            watcher = Watcher(folder, load_config(Path()))
             self._live = LiveFindings(watcher, _tell_finding, WITHIN_THE_TRAINING)
             self._live.start()
         except Exception as error:  # noqa: BLE001 - never into the training

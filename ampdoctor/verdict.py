@@ -56,6 +56,8 @@ def _without_fault(run: Run, *, healthy: bool) -> str:
             + ended
         )
     extent = f"no precision fault found in {examined} of {counted(len(run.steps), 'step')} examined"
+    if run.info.status == "degraded":
+        return f"{extent}; the recorder gave up after step {run.steps[-1].step}, and saw nothing of the rest{ended}"
     return f"healthy: {extent}" if healthy and not ended else extent + ended
 
 

@@ -31,12 +31,14 @@ class GradientStep:
         sites: casts and gradients of outputs, from the loss down.
         weights: gradients of matrices and other parameters with two or more dimensions. A bias may have a gradient
             that cancels to nothing by the model's own doing (that of attention keys does), a matrix hardly.
+        vectors: gradients of the others, which count only where they overflow.
     """
 
     row: StepRow
     scale: float
     sites: tuple[GradientSite, ...]
     weights: tuple[GradientSite, ...]
+    vectors: tuple[GradientSite, ...] = ()
 
     @property
     def all_sites(self) -> tuple[GradientSite, ...]:
@@ -48,7 +50,7 @@ class GradientStep:
         """No gradient holds a NaN or an infinity, and the step was not skipped."""
         loss = self.row.loss
         return (
-            not any(site.histogram.nonfinite for site in self.all_sites)
+            not any(site.histogram.nonfinite for site in (*self.all_sites, *self.vectors))
             and not self.row.found_inf
             and (loss is None or math.isfinite(loss))
         )
@@ -76,13 +78,15 @@ def _rows_by_step(run: Run) -> dict[int, list[TensorRow]]:
         if r.dtype == "float16" or (r.slot.startswith("cast") and r.cast_to == "float16")
     ]
     modules = {r.module for r in outputs}
-    matrices = [
-        r for r in run.tensors("weight_grad") if len(r.shape) > 1 and _made_in_fp16(r, modules)
-    ]
+    weights = [r for r in run.tensors("weight_grad") if _made_in_fp16(r, modules)]
     by_step: dict[int, list[TensorRow]] = {}
-    for r in (*outputs, *matrices):
+    for r in (*outputs, *weights):
         by_step.setdefault(r.step, []).append(r)
-    return by_step
+    return {step: rows for step, rows in by_step.items() if not all(_is_vector(r) for r in rows)}
+
+
+def _is_vector(row: TensorRow) -> bool:
+    return row.role == "weight_grad" and len(row.shape) < 2
 
 
 def _made_in_fp16(row: TensorRow, modules: set[str]) -> bool:
@@ -99,12 +103,17 @@ def _gradient_step(row: StepRow, scale: float, rows: Iterable[TensorRow]) -> Gra
         groups.setdefault((r.module, r.role, r.slot), []).append(r)
     sites: list[GradientSite] = []
     weights: list[GradientSite] = []
+    vectors: list[GradientSite] = []
     for (_, role, _), group in groups.items():
-        site = measured(group[0], merge(histogram_of(r) for r in group), sites)
+        histogram = merge(histogram_of(r) for r in group)
+        if _is_vector(group[0]):
+            vectors.append(GradientSite(group[0], histogram, 0.0))
+            continue
+        site = measured(group[0], histogram, sites)
         (weights if role == "weight_grad" else sites).append(site)
     if _nothing_arrives(row, sites + weights):
         sites, weights = [_gone(s) for s in sites], [_gone(s) for s in weights]
-    return GradientStep(row, scale, tuple(sites), tuple(weights))
+    return GradientStep(row, scale, tuple(sites), tuple(weights), tuple(vectors))
 
 
 def _nothing_arrives(row: StepRow, sites: list[GradientSite]) -> bool:

@@ -51,22 +51,26 @@ def source_of(call: CallRow) -> str | None:
 
 
 class _Reach:
-    """Which optimizers a backward pass reaches: as recorded, as on another step, or the only one there is."""
+    """Which optimizers a backward pass reaches: as recorded, as its line always did, or the only one there is."""
 
     def __init__(self, run: Run) -> None:
         stepped = {
             c.target for c in run.calls if c.call in {"scaler_step", "optimizer_step"} and c.target
         }
-        self._only = frozenset(stepped) if len(stepped) == 1 else frozenset[str]()
+        self.only = next(iter(stepped)) if len(stepped) == 1 else None
         self._by_line: dict[tuple[str | None, int | None], frozenset[str]] = {}
         for call in run.calls:
-            if call.call == "backward" and call.optimizers is not None:
-                self._by_line.setdefault((call.file, call.line), frozenset(call.optimizers))
+            if call.call == "backward" and call.optimizers:
+                reached = frozenset(call.optimizers)
+                key = (call.file, call.line)
+                # A helper's line may reach now these and now those: then only what it always reaches is known.
+                self._by_line[key] = self._by_line.get(key, reached) & reached
 
     def of(self, call: CallRow) -> frozenset[str]:
         if call.optimizers is not None:
             return frozenset(call.optimizers)
-        return self._by_line.get((call.file, call.line), self._only)
+        only = frozenset({self.only} if self.only else ())
+        return self._by_line.get((call.file, call.line), only)
 
 
 class _Follower:
@@ -77,7 +81,7 @@ class _Follower:
         self._scales = scales
         self._reach = reach
         self._backwards: dict[str, list[CallRow]] = {}
-        self._clips: dict[str | None, list[CallRow]] = {}
+        self._clips: dict[str, list[CallRow]] = {}
         self._unscaled: set[str | None] = set()
 
     def take(self, call: CallRow) -> None:
@@ -89,8 +93,8 @@ class _Follower:
                 self._backwards.pop(call.target or "", None)
             case "unscale":
                 self._unscaled.add(call.target)
-            case "clip_norm" | "clip_value" if call.target not in self._unscaled:
-                self._clips.setdefault(call.target, []).append(call)
+            case "clip_norm" | "clip_value":
+                self._clip(call, call.target or self._reach.only)
             case "scaler_step" if call.target:
                 self._step(call, call.target)
             case "optimizer_step":
@@ -98,12 +102,15 @@ class _Follower:
             case _:
                 pass
 
+    def _clip(self, call: CallRow, optimizer: str | None) -> None:
+        """Take a clip of scaled gradients; whose they are may be unknown, and then it is left unjudged."""
+        if optimizer is not None and optimizer not in self._unscaled:
+            self._clips.setdefault(optimizer, []).append(call)
+
     def _step(self, call: CallRow, optimizer: str) -> None:
         scale = self._scales.get((call.step, optimizer))
         if scale is not None:
-            # A clip whose optimizer is not known belongs to the next one that steps.
-            unknown = [] if optimizer in self._unscaled else self._clips.pop(None, [])
-            clips = self._clips.get(optimizer, []) + unknown
+            clips = self._clips.get(optimizer, [])
             backwards = self._backwards.get(optimizer, [])
             self.found.append(
                 ScaledStep(call.step, optimizer, scale, tuple(backwards), tuple(clips))
@@ -112,7 +119,6 @@ class _Follower:
 
     def _forget(self, optimizer: str | None) -> None:
         self._unscaled.discard(optimizer)
-        self._clips.pop(optimizer, None)
-        self._clips.pop(None, None)
+        self._clips.pop(optimizer or "", None)
         # Gradients stay until zero_grad, but each backward pass is judged at the first step that uses it.
         self._backwards.pop(optimizer or "", None)

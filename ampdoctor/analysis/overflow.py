@@ -41,7 +41,8 @@ def backward_overflows(run: Run) -> tuple[BackwardOverflow, ...]:
         loss = step.row.loss
         if passed is None or passed.birth or not passed.weights_finite:
             continue
-        first = next((s for s in (*step.sites, *reversed(step.weights)) if overflowed(s)), None)
+        backward = (*step.sites, *reversed(step.weights), *reversed(step.vectors))
+        first = next((s for s in backward if overflowed(s)), None)
         if first is not None and (loss is None or math.isfinite(loss)):
             largest = max((r.absmax for r in passed.activations), default=0.0)
             found.append(BackwardOverflow(step, first, largest))

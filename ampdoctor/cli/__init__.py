@@ -13,4 +13,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     import sys
     from importlib import import_module
 
-    sys.exit(import_module("ampdoctor.cli.app").invoke(arguments))
+    code = import_module("ampdoctor.cli.app").invoke(arguments)
+    _let_go_of_dead_streams()
+    sys.exit(code)
+
+
+def _let_go_of_dead_streams() -> None:
+    """Leave the interpreter nothing to flush into a stream that fails, for which it would exit with 120."""
+    import os
+    import sys
+
+    for stream in (sys.stdout, sys.stderr):
+        if stream is None:
+            continue
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

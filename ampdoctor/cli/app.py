@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
 from dataclasses import dataclass
@@ -79,7 +80,8 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the one place where a defect of ours becomes a line
         if settings.debug:
-            traceback.print_exc()
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc()
         return _explain(error)
     return code if isinstance(code, int) else 0
 

@@ -40,7 +40,7 @@ def diagnose(
 ) -> int:
     """Say what is wrong with a recorded run."""
     render = find_format(report_format)
-    diagnosis = engine.diagnose(open_run(run), load_config(Path.cwd()))
+    diagnosis = engine.diagnose(open_run(run), load_config(Path()))
     to = console()
     if report_format == "text":
         show_diagnosis(diagnosis, to)

@@ -63,8 +63,8 @@ def run(
     The script runs as under python, unchanged, and everything after SCRIPT belongs to it. ampdoctor prints to stderr
     only, and exits as the script did.
     """
+    config = load_config(Path())
     command = command_line(script, arguments or [], module=module)
-    config = load_config(Path.cwd())
     folder = new_run_folder(script if module else stem(script), out, force=force)
     to = console(stderr=True)
     if not quiet:
@@ -100,7 +100,8 @@ def _tell_outcome(folder: Path, returncode: int, to: Console, *, quiet: bool, de
         pass
     except Exception as error:  # noqa: BLE001 - the diagnosis must not change how the script ended
         if debug:
-            traceback.print_exc()
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc()
         hint = f"try `ampdoctor diagnose {folder}`"
         tell(f"error: no diagnosis: {reason_of(error)}", to, style="bold red", hint=hint)
 

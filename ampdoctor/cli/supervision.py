@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _SHARED = ("SIGINT", "SIGQUIT", "SIGHUP")
-"""Sent by a terminal to the whole foreground group, so that the child has them already."""
+"""Sent by a terminal to the whole foreground group, so that the child has them already; by others to us alone."""
 
 _PASSED_ON = ("SIGTERM", "SIGUSR1", "SIGUSR2")
 """Sent to one process: the one that was started, which is us. Batch systems announce their time limit with these."""
@@ -22,8 +22,11 @@ def supervise(start: Callable[[], subprocess.Popen[bytes]]) -> int:
     """Start a child and wait for it; return its return code, negative for a signal."""
     children: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
+    shared = {getattr(signal, name, None) for name in _SHARED}
 
     def pass_on(number: int, _frame: object) -> None:
+        if number in shared and _in_foreground():
+            return  # the child has it too and decides
         if children:
             children[0].send_signal(number)
         else:
@@ -48,9 +51,7 @@ def _handlers(pass_on: Callable[[int, object], None]) -> Iterator[None]:
     for name in (*_SHARED, *_PASSED_ON):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(
-                number, pass_on if name in _PASSED_ON else _leave_to_child
-            )
+            before[number] = signal.signal(number, pass_on)
     try:
         yield
     finally:
@@ -58,8 +59,20 @@ def _handlers(pass_on: Callable[[int, object], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave_to_child(_number: int, _frame: object) -> None:
-    """The child has it too and decides."""
+def _in_foreground() -> bool:
+    """Whether we are in the group to which a terminal sends its signals."""
+    if os.name != "posix":
+        return True
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def end_like(returncode: int) -> int:

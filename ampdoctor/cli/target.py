@@ -23,7 +23,13 @@ def command_line(script: str, arguments: Sequence[str], *, module: bool) -> list
     if module:
         _check_module(script)
         return python_command(["-m", script, *arguments])
-    _check_script(script)
+    try:
+        _check_script(script)
+    except OSError as error:
+        raise AmpDoctorError(
+            f"cannot read the script {script[:80]}: {error.strerror or error}",
+            hint="check its name and the permissions of its folder",
+        ) from None
     return python_command([script, *arguments])
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.text import Text
 
 from ampdoctor.report import text
 from ampdoctor.report.layout import PLAIN_WIDTH, Page, clean
+from ampdoctor.report.streams import Output, Remarks
 
 if TYPE_CHECKING:
     from ampdoctor.engine import Diagnosis
@@ -20,8 +21,12 @@ _TO_LINE_START = "\r\x1b[K"
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console on stdout or stderr as they are now."""
-    stream = sys.stderr if stderr else sys.stdout
+    """Return a console on stdout or stderr as they are now.
+
+    Nothing that is printed on stderr ever raises. On stdout a reader that left is no error, and anything else an
+    AmpDoctorError.
+    """
+    stream = cast("IO[str]", Remarks(sys.stderr) if stderr else Output(sys.stdout))
     width = None if stream.isatty() else PLAIN_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 

@@ -111,6 +111,13 @@ class ClipBeforeUnscale(Rule):
         "follows_scale": Threshold(
             0.01, "limit / scale steady to 1 % while the scale changes: the code multiplies them"
         ),
+        "plain_ratio": Threshold(
+            0.01,
+            "limit / scale at least this, in three digits: max_norm * scale hardly meets it by chance",
+        ),
+        "plain_scale": Threshold(
+            256, "a power of two from which on a round limit is no round multiple of it"
+        ),
     }
     HEALTHY = (
         Example(
@@ -119,6 +126,10 @@ class ClipBeforeUnscale(Rule):
         Example(
             "a limit multiplied by the scale",
             lambda: _run(unscale=False, norms=(9e3, 4e4), follow=True),
+        ),
+        Example(
+            "a limit multiplied by a scale that stays",
+            lambda: _run(unscale=False, limit=0.5, norms=(9e3,), follow=True),
         ),
         Example("never active", lambda: _run(unscale=False, limit=1e9)),
     )
@@ -138,7 +149,8 @@ class ClipBeforeUnscale(Rule):
         for clips in by_line.values():
             if not self._follows_scale(clips):
                 # Of clip_value only the examined steps show whether it did anything.
-                yield self._finding([c for c in clips if c.size is not None] or clips)
+                known = [c for c in clips if c.size is not None] or clips
+                yield self._deliberate(known) if self._multiplied(clips) else self._finding(known)
 
     def _follows_scale(self, clips: list[_Clip]) -> bool:
         """Whether the limit goes up and down with the scale."""
@@ -146,6 +158,30 @@ class ClipBeforeUnscale(Rule):
         ratios = [c.limit / c.step.scale for c in clips]
         return len(scales) > 1 and max(ratios) <= min(ratios) * (
             1.0 + self.threshold("follows_scale")
+        )
+
+    def _multiplied(self, clips: list[_Clip]) -> bool:
+        """Whether every limit looks like a number that a person wrote, times the scale."""
+        ratios = [c.limit / c.step.scale for c in clips]
+        large = all(c.step.scale >= self.threshold("plain_scale") for c in clips)
+        return large and all(
+            r >= self.threshold("plain_ratio") and math.isclose(r, float(f"{r:.3g}"), rel_tol=1e-6)
+            for r in ratios
+        )
+
+    def _deliberate(self, clips: list[_Clip]) -> Finding:
+        last = clips[-1]
+        ratio, source = last.limit / last.step.scale, source_of(last.call)
+        scale = scale_text(last.step.scale)
+        text = f"The limit is {number(last.limit)}, which is {number(ratio)} times the scale of {scale}."
+        return self.finding(
+            "Gradients are clipped while still multiplied by the loss scale, to a limit that seems to be multiplied by "
+            "it too.",
+            evidence=[Evidence("effective_limit", ratio, text)],
+            fixes=[_fix(last.call, source, ratio)],
+            location=Location((), clips[0].step.step, last.step.step, source=source),
+            confidence=Confidence.LOW,
+            severity=Severity.NOTE,
         )
 
     def _finding(self, clips: list[_Clip]) -> Finding:
@@ -162,7 +198,7 @@ class ClipBeforeUnscale(Rule):
             f"Gradients are clipped while still multiplied by the loss scale: a limit of {number(last.limit)} works as "
             f"{number(effective)}.",
             evidence=_evidence(last, len(active) / len(clips), len(clips), shrunk),
-            fixes=[_fix(last.call, source)],
+            fixes=[_fix(last.call, source, last.call.limit or 0.0)],
             location=Location((), clips[0].step.step, last.step.step, source=source),
             confidence=Confidence.HIGH if shrunk is not None or not active else Confidence.MEDIUM,
             severity=self._severity(active, shrunk),
@@ -213,15 +249,13 @@ def _evidence(last: _Clip, share: float, steps: int, shrunk: float | None) -> li
     return evidence
 
 
-def _fix(call: CallRow, source: str | None) -> Fix:
+def _fix(call: CallRow, source: str | None, limit: float) -> Fix:
     function = "clip_grad_value_" if call.call == "clip_value" else "clip_grad_norm_"
     line = f"  # {source}" if source else ""
     code = f"""\
 scaler.unscale_(optimizer)  # add this line
-torch.nn.utils.{function}(model.parameters(), {call.limit:g}){line}
+torch.nn.utils.{function}(model.parameters(), {limit:g}){line}
 scaler.step(optimizer)
 scaler.update()"""
-    expected = (
-        f"The limit of {call.limit:g} then means the gradients themselves, whatever the scale."
-    )
+    expected = f"The limit of {limit:g} then means the gradients themselves, whatever the scale."
     return Fix("Unscale before clipping", code, expected, Grade.OBSERVED)

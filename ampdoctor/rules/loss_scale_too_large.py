@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.analysis.gradient_sites import GradientSite
     from ampdoctor.analysis.gradients import GradientStep
+    from ampdoctor.analysis.scale_range import ScaleRange
     from ampdoctor.trace.run import Run
 
 
@@ -186,7 +188,8 @@ class LossScaleTooLarge(Rule):
         self, run: Run, scaling: LossScaling, step: GradientStep, site: GradientSite, seen: list[Evidence],
         confidence: Confidence,
     ) -> Finding:  # fmt: skip
-        scales = scale_range([step], weights_scaled=scaling.automatic)
+        whole = replace(step, weights=step.weights + step.vectors)
+        scales = scale_range([whole], weights_scaled=scaling.automatic)
         skipped = sum(s.found_inf is True for s in run.steps)
         result = "nothing checks for it" if not scaling.automatic else "the scaler can't lower it"
         text = f"The loss is multiplied by {scale_text(scales.current)}, and {result}."
@@ -200,10 +203,16 @@ class LossScaleTooLarge(Rule):
             f"A loss scale of {scale_text(scales.current)} drives the gradient at {place(site.name)} beyond FP16's "
             f"65504, and {result}.",
             evidence=evidence,
-            fixes=_fixes(run, scaling, scales.peak.largest_scale if scales.peak else 1.0),
+            fixes=_fixes(run, scaling, _smaller(scales)),
             location=Location((f"{site.row.site} ({site.row.role})",), step.row.step, last),
             confidence=confidence,
         )
+
+
+def _smaller(scales: ScaleRange) -> float:
+    """Return the scale to take: one that fits what was seen, and in any case smaller than the one that did not."""
+    fits = scales.peak.largest_scale if scales.peak else 1.0
+    return min(fits, float(2.0 ** (math.ceil(math.log2(scales.current)) - 1)))
 
 
 def _site_evidence(site: GradientSite) -> Evidence:

@@ -88,16 +88,12 @@ def read_info(folder: Path) -> RunInfo:
         SchemaVersionError: written by a version that is too new or too old.
     """
     path = folder / FILE_NAME
-    if not folder.is_dir():
-        what = "is a file, not a run folder" if folder.exists() else "does not exist"
+    try:
+        _check_folder(folder)
+    except OSError as error:
         raise RunNotFoundError(
-            f"{folder} {what}", hint="give the folder that `ampdoctor run` named"
-        )
-    if not path.is_file():
-        raise RunNotFoundError(
-            f"{folder} is not a run: it has no {FILE_NAME}",
-            hint="give the folder that `ampdoctor run` named; runs are kept in ./ampdoctor-runs",
-        )
+            f"{folder} is not readable: {error.strerror or error}", hint="check its permissions"
+        ) from None
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         version = int(raw["schema_version"])
@@ -108,7 +104,7 @@ def read_info(folder: Path) -> RunInfo:
         _check_types(values)
     except KeyError:
         reason = "it does not say which version of the schema it has"
-    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError, OSError) as error:
         reason = str(error)
     else:
         return RunInfo(**values)
@@ -116,6 +112,19 @@ def read_info(folder: Path) -> RunInfo:
         f"{path} is not readable: {reason}",
         hint="if another program wrote over it, take it from a copy of the run; else record the run again",
     )
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        what = "is a file, not a run folder" if folder.exists() else "does not exist"
+        raise RunNotFoundError(
+            f"{folder} {what}", hint="give the folder that `ampdoctor run` named"
+        )
+    if not (folder / FILE_NAME).is_file():
+        raise RunNotFoundError(
+            f"{folder} is not a run: it has no {FILE_NAME}",
+            hint="give the folder that `ampdoctor run` named; runs are kept in ./ampdoctor-runs",
+        )
 
 
 _NONE = type(None)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.command import ampdoctor
+from tests.e2e.command import TIMEOUT_S, ampdoctor, environment
 from tests.recorded import write_run
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
 
@@ -36,6 +37,8 @@ def _assert_told(process: subprocess.CompletedProcess[str], message: str) -> Non
         (["explain", "no-such-rule"], "no rule 'no-such-rule'"),
         (["formats", "--format", "xml"], "--format"),
         (["run", "absent.py"], "there is no script absent.py"),
+        (["run", "x" * 5000], "cannot read the script xxx"),
+        (["diagnose", "x" * 5000], "is not readable: File name too long"),
         (["run", "."], "is a folder without __main__.py"),
         (["run", "-m", "absent_module"], "there is no module absent_module"),
         (["run", "--every", "0", "train.py"], "--every"),
@@ -77,3 +80,17 @@ def test_force_replaces_a_run_and_nothing_else(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert process.stdout == "trained\n"
     assert not (tmp_path / "run" / "steps-0.arrows").exists()
+
+
+@pytest.mark.parametrize("command", ["run train.py", "diagnose run"])
+def test_a_working_directory_that_is_gone(tmp_path: Path, command: str) -> None:
+    (tmp_path / "gone").mkdir()
+    write_run(tmp_path / "run")
+    (tmp_path / "train.py").touch()
+    verb, _, what = command.partition(" ")
+    line = f"rmdir ../gone; exec {sys.executable} -m ampdoctor {verb} {tmp_path / what}"
+    process = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path / "gone", env=environment(),
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    _assert_told(process, "the working directory does not exist any more")

@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHOW = "import sys; print(sys.argv, __name__, __file__, sys.path[0])\n"
-WAIT = """\
-import signal, sys, time
-{setup}
-open("started", "w").close()
-time.sleep(60)
-"""
 
 
 @pytest.fixture
@@ -185,68 +178,3 @@ def test_a_killed_run_is_diagnosed_and_said_to_be_cut(tmp_path: Path) -> None:
     assert "ERROR  gradient-underflow" in process.stderr
     assert "the run was cut" in process.stderr
     assert '"exit_code": -9' in (tmp_path / "here" / "run.json").read_text()
-
-
-class _Session:
-    """`ampdoctor run train.py` in a process group of its own, with the script waiting to be ended."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.process = subprocess.Popen(
-            [*AMPDOCTOR, "run", "--out", "here", "train.py"], cwd=folder, env=environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        deadline = time.monotonic() + TIMEOUT_S
-        while not (folder / "started").exists():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def end(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=TIMEOUT_S)
-        return self.process.returncode, out, err
-
-
-def test_ctrl_c_reaches_the_script_once_and_its_diagnosis_follows(
-    tmp_path: Path, script: Callable[[str], Path]
-) -> None:
-    script(WAIT.format(setup=""))
-    session = _Session(tmp_path)
-    os.killpg(session.process.pid, signal.SIGINT)  # as a terminal does
-    code, _, err = session.end()
-    assert code == -signal.SIGINT
-    assert err.count("KeyboardInterrupt") == 1
-    assert err.splitlines()[-1].startswith("ampdoctor: nothing was recorded")
-
-
-def test_a_script_that_handles_ctrl_c_goes_on(
-    tmp_path: Path, script: Callable[[str], Path]
-) -> None:
-    setup = "signal.signal(signal.SIGINT, lambda *_: (print('saved'), sys.exit(4)))"
-    script(WAIT.format(setup=setup))
-    session = _Session(tmp_path)
-    os.killpg(session.process.pid, signal.SIGINT)
-    code, out, _ = session.end()
-    assert (code, out) == (4, "saved\n")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
-def test_what_a_batch_system_sends_reaches_the_script(
-    tmp_path: Path, script: Callable[[str], Path], number: signal.Signals
-) -> None:
-    setup = f"signal.signal({int(number)}, lambda *_: (print('saved'), sys.exit(9)))"
-    script(WAIT.format(setup=setup))
-    session = _Session(tmp_path)
-    session.process.send_signal(number)
-    code, out, err = session.end()
-    assert (code, out) == (9, "saved\n")
-    assert "Traceback" not in err
-
-
-def test_a_script_without_a_handler_dies_of_the_signal(
-    tmp_path: Path, script: Callable[[str], Path]
-) -> None:
-    script(WAIT.format(setup=""))
-    session = _Session(tmp_path)
-    session.process.terminate()
-    assert session.end()[0] == -signal.SIGTERM

@@ -61,6 +61,10 @@ def test_the_nearest_file_above_counts(tmp_path: Path) -> None:
         ("[tool.ampdoctor.rules.scale-hunting]\nround = 1\n", "unknown key round"),
         ('[tool.ampdoctor.rules.scale-hunting]\nrounds = "3"\n', "must be a number, not '3'"),
         ("[tool.ampdoctor.rules.scale-hunting]\nrounds = true\n", "must be a number, not True"),
+        *(
+            (f"[tool.ampdoctor.rules.scale-hunting]\nrounds = {v}\n", "finite and at least 0")
+            for v in ("nan", "inf", "-inf", "-1")
+        ),
         ("[tool.ampdoctor.rules]\nscale-hunting = 3\n", "must be a table"),
         ("[tool.ampdoctor]\nrules = 3\n", "tool.ampdoctor.rules must be a table"),
         ("[tool]\nampdoctor = 3\n", "tool.ampdoctor must be a table"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -141,11 +142,14 @@ def test_what_was_examined_is_counted() -> None:
     ("info", "gap"),
     [
         ({"status": "degraded", "degraded": "RuntimeError: boom"}, "boom"),
-        ({"status": "crashed", "exit_code": -9}, "the run was cut"),
+        ({"status": "crashed", "exit_code": -9}, "the run was cut: its process was killed"),
+        ({"status": "running", "pid": 2**22 + 1}, "the run was cut: its record was not completed"),
     ],
 )
 def test_what_could_not_be_examined_is_told(info: dict[str, object], gap: str) -> None:
-    gaps = diagnose(RunBuilder(**info).step().build(), rules=[]).examined.gaps
+    gaps = diagnose(
+        RunBuilder(host=socket.gethostname(), **info).step().build(), rules=[]
+    ).examined.gaps
     assert any(gap in text for text in gaps)
 
 

@@ -80,3 +80,11 @@ def test_a_run_that_never_stepped_is_not_called_healthy() -> None:
     verdict = verdict_of(run.build(), [])
     assert verdict.startswith("no cause found: none of 20 steps was applied")
     assert verdict_of(run.step(loss=2.3).build(), []).startswith("healthy")
+
+
+def test_a_run_that_the_recorder_gave_up_is_not_called_healthy() -> None:
+    run = _run(1.0, 1.0, status="degraded", degraded="OSError: no space").build()
+    assert verdict_of(run, []) == (
+        "no precision fault found in 2 of 2 steps examined; the recorder gave up after step 1, and saw nothing of the "
+        "rest"
+    )

@@ -39,6 +39,12 @@ class Told:
         return [f["name"] for f in findings if f["severity"] != "note"]
 
     @property
+    def recorded(self) -> bool:
+        """Steps were recorded and some of them examined."""
+        examined = self.document["examined"]
+        return bool(examined["steps"] and examined["examined_steps"])
+
+    @property
     def unsaid(self) -> list[Any]:
         """Rules that crashed."""
         return list(self.document["crashed"])

@@ -44,5 +44,6 @@ def test_faulty_script_is_told_its_cause(script: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", scripts((HEALTHY,)))
 def test_healthy_script_is_left_alone(script: Path, tmp_path: Path) -> None:
     told = diagnosed(script, tmp_path / "run")
+    assert told.recorded, told.document["examined"]
     assert told.faults == []
     assert not told.unsaid

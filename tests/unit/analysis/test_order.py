@@ -103,3 +103,17 @@ def test_an_unscale_that_failed_did_not_unscale() -> None:
 def test_the_source_is_file_and_line() -> None:
     calls = _backward(RunBuilder().step(), line=4).call("update").build().calls
     assert [source_of(c) for c in calls] == ["train.py:4", None]
+
+
+def test_a_line_that_reaches_now_these_and_now_those_is_not_judged() -> None:
+    run = RunBuilder().step()
+    _step(_backward(_backward(run, "optimizer0"), "optimizer1"))
+    _step(_backward(_backward(run.step(examined=False)), line=2))
+    run.call("optimizer_step", target="optimizer1")
+    assert [_lines(s) for s in _steps(run)] == [[1], []]
+
+
+def test_a_clip_of_unknown_parameters_is_not_judged_where_there_are_two_optimizers() -> None:
+    run = RunBuilder().step().call("clip_norm", limit=1.0)
+    _step(run).call("optimizer_step", target="optimizer1")
+    assert [len(s.clips) for s in _steps(run)] == [0]

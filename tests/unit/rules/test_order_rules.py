@@ -98,6 +98,15 @@ def test_a_limit_on_elements_that_nobody_measured_is_less_sure() -> None:
     assert (finding.severity, finding.confidence) == (Severity.WARNING, Confidence.MEDIUM)
 
 
+def test_a_limit_that_looks_multiplied_by_the_scale_is_a_note() -> None:
+    (finding,) = _clipped(0.5 * 4096, 8e3, 9e3)
+    assert (finding.severity, finding.confidence) == (Severity.NOTE, Confidence.LOW)
+    assert "0.5)" in finding.fixes[0].code
+    for limit, scale in ((1.0, 4096.0), (1e5, 65536.0), (5.0, 128.0)):
+        (finding,) = _clipped(limit, 2e5, 3e5, scale=scale)
+        assert finding.severity is Severity.ERROR
+
+
 def test_a_scale_of_one_needs_no_unscale() -> None:
     assert _clipped(1.0, 8e3, scale=1.0) == []
 

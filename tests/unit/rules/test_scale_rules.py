@@ -100,6 +100,18 @@ def test_the_nearest_to_the_loss_is_told_where_only_weight_gradients_overflow() 
     assert finding.location.sites == ("head.weight (weight_grad)",)
 
 
+def test_a_bias_that_overflows_counts_and_the_scale_advised_is_smaller() -> None:
+    run = RunBuilder(device="cpu").step(loss=2.3)
+    run.tensor("head", "activation", dtype="float16", exponents={0: 9}, inputs_finite=True)
+    run.call("backward", scaled="none", factor=2.0**20)
+    run.tensor("head", "grad_output", dtype="float16", exponents={3: 9})
+    run.tensor("head", "weight_grad", slot="bias", dtype="float32", exponents={15: 8}, posinf=1)
+    (finding,) = LossScaleTooLarge().check(run.build())
+    assert finding.location.sites == ("head.bias (weight_grad)",)
+    assert "SCALE = 2.0**18" in finding.fixes[-1].code
+    assert "init_scale=2.0**18" in finding.fixes[0].code
+
+
 @pytest.mark.parametrize("stuck", ["scaler0", "scaler1"])
 def test_skips_are_counted_by_scaler(stuck: str) -> None:
     run = RunBuilder(device="cpu")

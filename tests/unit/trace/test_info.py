@@ -73,7 +73,7 @@ def test_a_version_that_cannot_be_read(tmp_path: Path, version: int, hint: str) 
     "text",
     [
         "", "{", "[]", "null", "3", '"text"', "{}", '{"schema_version": null}', '{"schema_version": "one"}',
-        '{"schema_version": [1]}', "[" * 100_000, "\ufeff{}",
+        '{"schema_version": [1]}', '{"schema_version": 1e400}', "[" * 100_000, "\ufeff{}",
         *(
             json.dumps({"schema_version": VERSION, name: value})
             for name, value in [
@@ -91,6 +91,17 @@ def test_what_is_not_as_it_must_be(tmp_path: Path, text: str) -> None:
         read_info(tmp_path)
     assert caught.value.exit_code == 2
     assert len(caught.value.message) < 500
+
+
+def test_a_folder_that_nobody_may_look_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(tmp_path), "is_dir", refuse)
+    with pytest.raises(RunNotFoundError, match="not readable: Permission denied"):
+        read_info(tmp_path)
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
