@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import torch
 
 Node = Any
 """torch.autograd.graph.Node; its attributes depend on the operation."""
@@ -42,6 +42,12 @@ _DEPTH = 32
 _MAX_NODES = 200_000
 _MAX_TERMS = 2_000
 """Nodes looked at for how a loss is put together; this happens on every step."""
+
+
+def operation(node: Node) -> str:
+    """Return the operation's name; a user's function may keep a `name` of its own on its node."""
+    of_users = isinstance(node, torch._C._FunctionBase)
+    return type(node).__name__ if of_users else str(node.name())
 
 
 def note(node: Node, key: str, value: object) -> None:
@@ -80,7 +86,7 @@ def scaled_share(root: Node | None) -> str | None:
 
 def _terms(node: Node) -> list[Node]:
     """Return the nodes whose scaling decides on that of `node`."""
-    if node.metadata.get(SCALED) or node.name() not in _PASS_ON | _FACTORS:
+    if node.metadata.get(SCALED) or operation(node) not in _PASS_ON | _FACTORS:
         return []
     return [n for n, _ in node.next_functions if n is not None]
 
@@ -88,7 +94,7 @@ def _terms(node: Node) -> list[Node]:
 def _share(node: Node, shares: list[str]) -> str:
     if node.metadata.get(SCALED):
         return "all"
-    if node.name() in _FACTORS:
+    if operation(node) in _FACTORS:
         return next((s for s in ("all", "some") if s in shares), "none")
     return shares[0] if len(set(shares)) == 1 else "some" if shares else "none"
 
@@ -101,15 +107,15 @@ def hand_factors(root: Node | None) -> list[float] | None:
     factors: list[float] = []
     node = root
     for _ in range(_DEPTH):
-        if node is None or node.name() not in _FACTORS | {"NegBackward0", CAST}:
+        if node is None or operation(node) not in _FACTORS | {"NegBackward0", CAST}:
             break
-        if node.name() in _FACTORS and not node.metadata.get(SCALED):
+        if operation(node) in _FACTORS and not node.metadata.get(SCALED):
             number = _constant(node)
             if number is _ON_DEVICE:
                 return None
             if number is None:
                 break
-            factors.append(number if node.name() == "MulBackward0" else 1.0 / (number or 1.0))
+            factors.append(number if operation(node) == "MulBackward0" else 1.0 / (number or 1.0))
         node = next((n for n, _ in node.next_functions if n is not None), None)
     return factors
 
@@ -128,7 +134,7 @@ def _constant(node: Node) -> Any:
         other = node._saved_other
     except RuntimeError:  # freed by a pass before: the one at hand is about to say so
         return None
-    if other is None or other.numel() != 1:
+    if other is None or other.numel() != 1 or other.is_complex():
         return None
     return float(other) if other.device.type == "cpu" else _ON_DEVICE
 
@@ -149,7 +155,7 @@ def nodes(roots: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 def leaf_of(node: Node) -> torch.Tensor | None:
     """Return the leaf tensor whose .grad the node accumulates into, if it is such a node."""
-    return node.variable if node.name() == _ACCUMULATE else None
+    return node.variable if operation(node) == _ACCUMULATE else None
 
 
 def site_below(node: Node) -> str:

@@ -16,6 +16,7 @@ from ampdoctor.record.autograd_graph import (
     hand_factors,
     leaf_of,
     nodes,
+    operation,
     scaled_share,
     site_below,
 )
@@ -77,7 +78,7 @@ class BackwardReader:
             leaf = leaf_of(node)
             if leaf is not None:
                 self._leaves.append(leaf)
-            elif node.name() in CASTING:
+            elif operation(node) in CASTING:
                 hook = self._cast_hook(tensors, site_below(node))
                 self._handles.append(node.register_hook(hook))
 

@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.callsite import call_site
+from ampdoctor.record.groups import given_parameters, groups_of
 from ampdoctor.record.guard import told
 from ampdoctor.record.log import Outcome
 from ampdoctor.record.modules import in_backward
@@ -126,8 +127,8 @@ class CallWatch:
             if error is None:
                 self._scalers.scaled(token[1], result)
 
-    def _before_unscale(self, scaler: Any, optimizer: Any) -> Any:
-        if self._scalers.stepping or not scaler.is_enabled():
+    def _before_unscale(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Any:
+        if self._scalers.stepping or not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
         self._state.weights.gradients(
             optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
@@ -142,7 +143,7 @@ class CallWatch:
 
     def _before_scaler_step(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Any:
         self._scalers.name(scaler)
-        if not scaler.is_enabled():
+        if not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
         name = self._meet(optimizer)
         self._state.weights.gradients(
@@ -201,8 +202,8 @@ class CallWatch:
         self._finish(call, None, error)
 
     def _owner_of(self, parameters: Any) -> torch.optim.Optimizer | None:
-        """Return the optimizer that trains the first of `parameters`; a generator is the user's to consume."""
-        first = next(tensors_in(parameters), None) if not hasattr(parameters, "__next__") else None
+        """Return the optimizer that trains the first of `parameters`."""
+        first = next(tensors_in(given_parameters(parameters)), None)
         candidates = list(self._state.optimizers.live())
         if first is None:
             return candidates[0] if len(candidates) == 1 else None
@@ -218,7 +219,7 @@ class CallWatch:
             self._described.add(name)
             describe(log, name, optimizer)
         if log.lr is None:
-            log.lr = log.scalar(optimizer.param_groups[0].get("lr"))
+            log.lr = log.scalar(next((g.get("lr") for g in groups_of(optimizer)), None))
         return name
 
     def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
@@ -243,3 +244,8 @@ class CallWatch:
 
 def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return (len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
+
+
+def _can_be_followed(optimizer: Any) -> bool:
+    """Whether it may be an optimizer, of whatever class; None, say, is none, and torch is about to say so."""
+    return type(optimizer).__weakrefoffset__ > 0

@@ -6,6 +6,9 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from ampdoctor.record.quiet import Quiet
+from ampdoctor.record.training_thread import TrainingThread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -17,20 +20,27 @@ class _Stay(threading.local):
     depth = 0
     entered = 0.0
 
+    def __init__(self) -> None:
+        self.quiet = Quiet()
+
 
 class Guard:
     """A context in which every Exception is ours: it is handed to `on_error` and swallowed.
 
-    It also keeps the time spent inside, so that the recorder knows what it costs.
+    It also keeps the time spent inside, so that the recorder knows what it costs, and sets the user's modes aside.
 
     Args:
         on_error: told once; it detaches the recorder.
         strict: raise instead, for tests.
+
+    Attributes:
+        thread: the thread whose training is followed.
     """
 
     def __init__(self, on_error: Callable[[Exception], None], *, strict: bool = False) -> None:
         self._on_error = on_error
         self.strict = strict
+        self.thread = TrainingThread()
         self._stay = _Stay()
         self._spent = 0.0
 
@@ -46,6 +56,7 @@ class Guard:
     def __enter__(self) -> None:
         if self._stay.depth == 0:
             self._stay.entered = time.perf_counter()
+            self._stay.quiet.begin()
         self._stay.depth += 1
 
     def __exit__(
@@ -56,6 +67,7 @@ class Guard:
     ) -> bool:
         self._stay.depth -= 1
         if self._stay.depth == 0:
+            self._stay.quiet.end()
             self._spent += time.perf_counter() - self._stay.entered
         if not isinstance(error, Exception):
             return False

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.trace.info import read_info, update_info
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +81,9 @@ def finish(folder: Path, returncode: int) -> None:
 
     A process that was killed could not do so itself; one that ended by itself is given its exit code.
     """
+    # Not above: the training process imports this module before the user's first line, and pyarrow would come along.
+    from ampdoctor.trace.info import read_info, update_info
+
     try:
         info = read_info(folder)
     except AmpDoctorError:

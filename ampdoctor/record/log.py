@@ -12,7 +12,6 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ampdoctor.record.stats import Statistics, decode
 from ampdoctor.record.transfer import Transfer
@@ -88,6 +87,7 @@ class StepLog:
     _order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
+    _departed: bool = False
     _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
 
     @property
@@ -110,9 +110,13 @@ class StepLog:
         return next(self._order)
 
     def keep(self, vector: torch.Tensor) -> Deferred:
-        """Queue a float64 vector for the transfer; backward passes may call from a thread per device."""
+        """Queue a float64 vector for the transfer; backward passes may call from a thread per device.
+
+        What comes once the transfer has started is dropped, and so are the rows that ask for it.
+        """
         with self._lock:
-            self._vectors.append(vector)
+            if not self._departed:
+                self._vectors.append(vector)
             return Deferred(len(self._vectors) - 1)
 
     def scalar(self, value: Any) -> Scalar:
@@ -123,8 +127,9 @@ class StepLog:
         """
         if not isinstance(value, torch.Tensor):
             return float(value) if isinstance(value, Real) else None
-        of_its_own: bool = is_traceable_wrapper_subclass(value)
-        if of_its_own or value.numel() != 1 or value.is_complex() or value.device.type == "meta":
+        if _asks_its_class(value):
+            return None
+        if value.numel() != 1 or value.is_complex() or value.device.type == "meta":
             return None
         value = value.detach()
         if value.device.type == "cpu":
@@ -133,10 +138,14 @@ class StepLog:
 
     def row(self, table: str, build: Callable[[Values], Any]) -> None:
         """Queue a row of `table`; `build` returns it, or None to leave it out."""
-        self._rows.append((table, build))
+        with self._lock:
+            if not self._departed:
+                self._rows.append((table, build))
 
     def depart(self) -> Transfer:
         """Start the transfer of everything queued."""
+        with self._lock:
+            self._departed = True
         return Transfer(self._vectors)
 
     def rows(self, transfer: Transfer) -> list[tuple[str, Any]]:
@@ -144,3 +153,9 @@ class StepLog:
         values = Values(transfer.values())
         built = [(table, build(values)) for table, build in self._rows]
         return [(table, row) for table, row in built if row is not None]
+
+
+def _asks_its_class(tensor: torch.Tensor) -> bool:
+    """Whether operations on the tensor are the user's code, or that of a distributed or fake tensor."""
+    kind: Any = type(tensor)
+    return bool(kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__)

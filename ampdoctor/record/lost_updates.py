@@ -7,6 +7,7 @@ elements are meant to move, holds for their relatives too.
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +29,39 @@ _CHUNK = 1 << 22
 _SURE_SHARE = 0.25
 """Of a last place: below it nothing moves under round-to-nearest, also just above a power of two, where the next
 number down is half as far."""
+
+
+def understood(weights: torch.Tensor, group: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    """Whether group and state are those of Adam, SGD or a relative: others use the same names for other things."""
+    numbers = [group.get(name, 0.0) for name in ("lr", "eps", "weight_decay", "momentum")]
+    betas = group.get("betas", (0.0, 0.0))
+    if not isinstance(betas, (tuple, list)) or len(betas) != _BETAS:
+        return False
+    steps = _steps(group, state)
+    if not all(_is_number(n) for n in (*numbers, *betas, 0 if steps is None else steps)):
+        return False
+    moments = [state.get(name) for name in ("exp_avg", "exp_avg_sq", "momentum_buffer")]
+    return all(m is None or _has_values_for(m, weights) for m in moments) and (
+        (moments[0] is None) == (moments[1] is None)
+    )
+
+
+_BETAS = 2
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and not value.is_complex()
+    return isinstance(value, Real)
+
+
+def _has_values_for(moment: Any, weights: torch.Tensor) -> bool:
+    return (
+        isinstance(moment, torch.Tensor)
+        and moment.is_floating_point()
+        and moment.shape == weights.shape
+        and moment.device == weights.device
+    )
 
 
 def lost_update_counts(
@@ -126,7 +160,7 @@ def _reach(
 
 
 def _is_adam(state: Mapping[str, Any]) -> bool:
-    return "exp_avg" in state and "exp_avg_sq" in state
+    return state.get("exp_avg") is not None and state.get("exp_avg_sq") is not None
 
 
 def _steps(group: Mapping[str, Any], state: Mapping[str, Any]) -> Any:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch._C._functorch import peek_interpreter_stack
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
 from ampdoctor.record.global_hooks import GlobalHooks
-from ampdoctor.record.headroom import capturing
+from ampdoctor.record.quiet import traced
+from ampdoctor.record.sites import parts
 from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
 from ampdoctor.trace.schema import ModuleRow
 
@@ -68,7 +68,7 @@ class ModuleHooks:
         self._tensors = None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or _traced():
+        if torch.compiler.is_compiling() or traced() or self._of_another_training():
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
@@ -77,11 +77,15 @@ class ModuleHooks:
     def _after(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        if torch.compiler.is_compiling() or _traced():
+        if torch.compiler.is_compiling() or traced() or self._of_another_training():
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
                 self._record_outputs(self._tensors, module, (args, kwargs), output)
+
+    def _of_another_training(self) -> bool:
+        """Autograd's threads make the calls of a recomputation; those are nobody's in particular."""
+        return not in_backward() and not self._guard.thread.is_this(claim=torch.is_grad_enabled())
 
     def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:
         """Record inputs that no module made, before an in-place module can change them."""
@@ -182,7 +186,7 @@ class ModuleHooks:
         if path in self._described:
             return
         self._described.add(path)
-        training, step = module.training, tensors.log.step
+        training, step = bool(vars(module).get("training")), tensors.log.step
 
         def build(_: Values) -> ModuleRow:
             """Made once the step is over: the optimizer is known by then, and lazy parameters have a size."""
@@ -191,7 +195,7 @@ class ModuleHooks:
                 step=step,
                 module=path,
                 type=type(module).__name__,
-                leaf=not module._modules,
+                leaf=not parts(module, "_modules"),
                 parameters=sum(p.numel() for p in own),
                 trainable=sum(p.numel() for p in own if p.requires_grad),
                 dtypes=sorted({dtype_name(p.dtype) for p in own}),
@@ -203,19 +207,12 @@ class ModuleHooks:
 
 
 def _own(module: nn.Module) -> list[nn.Parameter]:
-    return [p for p in module._parameters.values() if p is not None and not is_lazy(p)]
+    return [p for p in parts(module, "_parameters").values() if p is not None and not is_lazy(p)]
 
 
 def in_backward() -> bool:
     """Whether this thread is inside a backward pass."""
     return torch._C._current_graph_task_id() != -1
-
-
-def _traced() -> bool:
-    """Whether this is no plain execution: a trace or CUDA graph would replay ours for ever, and values of torch.func
-    can't be looked at."""
-    traced = torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None
-    return traced or capturing()
 
 
 def _counts(module: nn.Module) -> bool:

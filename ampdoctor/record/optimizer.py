@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.groups import groups_of, parameters_of, state_of
 from ampdoctor.record.headroom import fits
-from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts
+from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
 from ampdoctor.record.sites import live_instances
 from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import TensorLog, dtype_name
@@ -33,6 +35,7 @@ class OptimizerNames:
         self._names: dict[int, tuple[weakref.ref[torch.optim.Optimizer], str]] = {}
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._sizes: dict[str, int] = {}
+        self._numbers = itertools.count()
 
     def __len__(self) -> int:
         return sum(ref() is not None for ref, _ in self._names.values())
@@ -40,14 +43,14 @@ class OptimizerNames:
     def find(self) -> None:
         """Name every live optimizer."""
         for optimizer in live_instances(torch.optim.Optimizer):
-            if optimizer.param_groups:
+            if groups_of(optimizer):
                 self.name(optimizer)
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
         """Return the optimizer's name."""
         known = self._names.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
-            known = (weakref.ref(optimizer), f"optimizer{len(self._names)}")
+            known = (weakref.ref(optimizer), f"optimizer{next(self._numbers)}")
             self._names[id(optimizer)] = known
         self._take_parameters(optimizer, known[1])
         return known[1]
@@ -63,7 +66,7 @@ class OptimizerNames:
 
     def _take_parameters(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         """Note whose the parameters are, again when groups were added."""
-        size = sum(len(group["params"]) for group in optimizer.param_groups)
+        size = sum(len(group["params"]) for group in groups_of(optimizer))
         if self._sizes.get(name) != size:
             self._sizes[name] = size
             self._owners.update((id(p), (weakref.ref(p), name)) for p in parameters_of(optimizer))
@@ -73,12 +76,6 @@ class OptimizerNames:
         for ref, _ in self._names.values():
             if (optimizer := ref()) is not None:
                 yield optimizer
-
-
-def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Yield the parameters of all groups."""
-    for group in optimizer.param_groups:
-        yield from group["params"]
 
 
 class WeightExaminer:
@@ -132,11 +129,18 @@ class WeightExaminer:
         tensors = self._tensors
         if tensors is None:
             return
-        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        groups = {id(p): group for group in groups_of(optimizer) for p in group["params"]}
         for parameter, before in self._before.pop(id(optimizer), []):
             path, name = self._sites.parameter(parameter)
-            state = optimizer.state.get(parameter, {})
-            self._update(tensors, parameter, before, (path, name), groups[id(parameter)], state)
+            state, group = state_of(optimizer, parameter), groups.get(id(parameter))
+            # Inside `step` others may have taken its place, or its values may lie elsewhere.
+            if (
+                group is None
+                or before.shape != parameter.shape
+                or before.device != parameter.device
+            ):
+                continue
+            self._update(tensors, parameter, before, (path, name), group, state)
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and value.numel() > 1:
                     tensors.add(value, (path, "optimizer_state", f"{name}.{key}"))
@@ -157,6 +161,7 @@ class WeightExaminer:
                 parameter.dtype in HALF
                 and parameter.grad is not None
                 and measurable(parameter.grad)
+                and understood(before, group, state)
             ):
                 counts = lost_update_counts(
                     before, parameter.detach(), parameter.grad, group, state
@@ -172,7 +177,7 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:
     """Queue the rows of the `optimizers` table."""
-    for index, group in enumerate(optimizer.param_groups):
+    for index, group in enumerate(groups_of(optimizer)):
         row = OptimizerRow(
             step=log.step,
             optimizer=name,

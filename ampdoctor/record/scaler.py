@@ -5,6 +5,7 @@ The scale is copied whenever it has changed, because the scaler changes it in pl
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +42,7 @@ class ScalerEvents:
     def __init__(self, state: State) -> None:
         self._state = state
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+        self._numbers = itertools.count()
         self._scales: dict[str, _Scale] = {}
         self.stepping = False
 
@@ -48,7 +50,7 @@ class ScalerEvents:
         """Return the scaler's name; its first use is an event."""
         known = self._names.get(id(scaler))
         if known is None or known[0]() is not scaler:
-            known = (weakref.ref(scaler), f"scaler{len(self._names)}")
+            known = (weakref.ref(scaler), f"scaler{next(self._numbers)}")
             self._names[id(scaler)] = known
             self._seen(scaler, known[1])
         return known[1]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ampdoctor.errors import AmpDoctorError
 
@@ -79,7 +80,7 @@ class Schedule:
             self._plain.append(wall_seconds)
             self._spent += own_seconds
         elif self._plain:
-            self._spent += max(own_seconds, wall_seconds - median(self._plain))
+            self._spent += max(own_seconds, wall_seconds - float(np.median(self._plain)))
         else:
             self._spent += own_seconds
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
+from ampdoctor.record.groups import parameters_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import FrameType
@@ -40,6 +42,33 @@ _MAX_SCANS = 8
 def live_instances(kind: type[_T]) -> list[_T]:
     """Return the live objects of `kind`; by `type`, because `isinstance` wakes up lazy proxies."""
     return [o for o in gc.get_objects() if issubclass(type(o), kind)]
+
+
+def parts(module: nn.Module, kind: str) -> dict[str, Any]:
+    """Return the `_modules` or `_parameters` of a module: names of the user's own may hide the methods that ask for
+    them, and one that is only just being made has none yet."""
+    found: dict[str, Any] | None = vars(module).get(kind)
+    return {} if found is None else found
+
+
+def _named_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield what nn.Module.named_modules would."""
+    seen: set[int] = set()
+    stack = [("", root)]
+    while stack:
+        name, module = stack.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield name, module
+        children = list(parts(module, "_modules").items())
+        dot = "." if name else ""
+        stack += [(f"{name}{dot}{k}", m) for k, m in reversed(children) if m is not None]
+
+
+def _parameters(root: nn.Module) -> Iterator[nn.Parameter]:
+    for _, module in _named_modules(root):
+        yield from (p for p in parts(module, "_parameters").values() if p is not None)
 
 
 class Sites:
@@ -100,13 +129,13 @@ class Sites:
         self._scans += 1
         # One that is only just being made has no children yet, not even none.
         modules = [m for m in live_instances(nn.Module) if "_modules" in vars(m)]
-        children = {id(child) for module in modules for child in module._modules.values()}
+        children = {id(child) for module in modules for child in parts(module, "_modules").values()}
         roots = [m for m in modules if id(m) not in children and m not in self._paths]
         trained = {
-            id(p) for o in live_instances(torch.optim.Optimizer) for g in o.param_groups for p in g["params"]
+            id(p) for o in live_instances(torch.optim.Optimizer) for p in parameters_of(o)
         }  # fmt: skip
         holders = [
-            r for r in roots if any(id(p) in trained if trained else p.requires_grad for p in r.parameters())
+            r for r in roots if any(id(p) in trained if trained else p.requires_grad for p in _parameters(r))
         ]  # fmt: skip
         only = holders[0] if len(holders) == 1 and self._is_free("") else None
         for root in roots:
@@ -120,10 +149,10 @@ class Sites:
 
     def _walk(self, root: nn.Module, prefix: str) -> None:
         inside_wrapper = type(root).__name__ in _WRAPPERS_OF_MODULE
-        for name, module in root.named_modules():
+        for name, module in _named_modules(root):
             path = ".".join(filter(None, (prefix, _unwrapped(name, inside_wrapper))))
             self._paths.setdefault(module, path)
-            for parameter_name, parameter in module._parameters.items():
+            for parameter_name, parameter in parts(module, "_parameters").items():
                 if parameter is not None and not self.knows(parameter):
                     self._add_parameter(parameter, path, parameter_name)
 

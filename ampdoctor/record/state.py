@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ampdoctor.record.headroom import capturing
+from ampdoctor.record.quiet import in_tracing_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,13 +51,26 @@ class State:
 
     def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` made safe to call from inside the training: None when off or when it fails."""
+        signature = inspect.signature(function)
 
         def safe(*args: Any, **kwargs: Any) -> Any:
             # Asked first: what torch.compile traces of this is then a constant, without a graph break.
             if torch.compiler.is_compiling() or not self.active or capturing():
                 return None
+            if in_tracing_mode() or not self.guard.thread.is_this():
+                return None
+            if not _fits(signature, args, kwargs):
+                return None  # nor does the user's call fit torch, which is about to say so
             with self.guard:
                 return function(*args, **kwargs)
             return None
 
         return safe
+
+
+def _fits(signature: inspect.Signature, args: Any, kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import weakref
 from dataclasses import dataclass, field
+from itertools import islice
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,16 +28,43 @@ _MAX_DEPTH = 4
 
 
 def tensors_in(value: Any, depth: int = _MAX_DEPTH) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested tuples, lists, mappings and dataclass-like objects."""
-    if isinstance(value, torch.Tensor):
+    """Yield the tensors in nested tuples, lists, mappings and dataclass-like objects.
+
+    Only the type of an object is asked what it is, and only what it holds is looked at: the user's own attribute
+    look-up, iteration or properties may do anything.
+    """
+    kind = type(value)
+    if issubclass(kind, torch.Tensor):
         yield value
-    elif depth and isinstance(value, (tuple, list)):
-        for item in value[:_MAX_TENSORS]:
-            yield from tensors_in(item, depth - 1)
-    elif depth and isinstance(value, dict):
-        yield from tensors_in(list(value.values()), depth)
-    elif depth and hasattr(value, "__dataclass_fields__"):
-        yield from tensors_in([getattr(value, name) for name in value.__dataclass_fields__], depth)
+        return
+    items: Iterator[Any]
+    if not depth:
+        return
+    if issubclass(kind, (tuple, list)):
+        items = (tuple if issubclass(kind, tuple) else list).__iter__(value)
+    elif issubclass(kind, dict):
+        items = iter(dict.values(value))
+    elif hasattr(kind, "__dataclass_fields__"):
+        items = _fields(value, kind)
+    else:
+        return
+    for item in islice(items, _MAX_TENSORS):
+        yield from tensors_in(item, depth - 1)
+
+
+def _fields(value: Any, kind: Any) -> Iterator[Any]:
+    """Yield the fields of a dataclass that are set."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:  # it has slots alone
+        held = {}
+    for name in kind.__dataclass_fields__:
+        slot = inspect.getattr_static(kind, name, None)
+        if name in held:
+            yield held[name]
+        elif isinstance(slot, MemberDescriptorType):
+            with contextlib.suppress(AttributeError):
+                yield slot.__get__(value)
 
 
 def autocast_dtype(device_type: str) -> str | None:
@@ -152,7 +182,14 @@ def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _autocast_off(device_type: str) -> contextlib.AbstractContextManager[Any]:
-    if autocast_dtype(device_type) is not None:
-        return torch.autocast(device_type, enabled=False)
-    return contextlib.nullcontext()
+@contextlib.contextmanager
+def _autocast_off(device_type: str) -> Iterator[None]:
+    """Not by torch.autocast: leaving that may clear the cache of cast weights, and with it change the gradients."""
+    if autocast_dtype(device_type) is None:
+        yield
+        return
+    torch.set_autocast_enabled(device_type, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device_type, True)
