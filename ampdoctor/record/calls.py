@@ -105,7 +105,7 @@ class CallWatch:
     def _before_backward(self, tensors: Any, *_: Any, **__: Any) -> dict[str, Any] | None:
         if in_backward() or torch.compiler.is_compiling():
             return None
-        self._state.step_continues()
+        self._state.step_may_end()
         read = self._backward.read(list(tensors_in(tensors)))
         return self._call("backward", **read)
 
@@ -174,7 +174,7 @@ class CallWatch:
             self._finish(token[0], None, error)
             if error is None:
                 self._scalers.updated(token[1])
-                self._state.update_ended()
+                self._state.step_may_end()
 
     def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
         return self._call("zero_grad", self._state.optimizers.name(optimizer))

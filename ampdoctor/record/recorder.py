@@ -100,7 +100,7 @@ class Recorder:
         sites = Sites(roots)
         self._state = State(
             self._guard, sites, OptimizerNames(), WeightExaminer(sites),
-            self._step_started, self._step_ended, self._end_awaited, self._end_awaited, self._backward_ended,
+            self._step_started, self._step_ended, self._end_awaited, self._backward_ended,
         )  # fmt: skip
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers)

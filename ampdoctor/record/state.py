@@ -31,8 +31,7 @@ class State:
         tensors: where its tensors go; None on a step that is not examined.
         step_started: told the name of an optimizer that is about to step.
         step_ended: told the name of an optimizer that has stepped or was skipped, and whether a scaler did it.
-        update_ended: told after a scaler's `update`.
-        step_continues: told that a backward pass begins.
+        step_may_end: told after a scaler's `update`, and before a backward pass that comes without one.
         backward_ended: told after each backward pass, with the leaf tensors that it reached where they are known.
     """
 
@@ -42,8 +41,7 @@ class State:
     weights: WeightExaminer
     step_started: Callable[[str], None]
     step_ended: Callable[[str, bool], None]
-    update_ended: Callable[[], None]
-    step_continues: Callable[[], None]
+    step_may_end: Callable[[], None]
     backward_ended: Callable[[list[Any]], None]
     active: bool = False
     log: StepLog = None  # type: ignore[assignment]
