@@ -20,10 +20,13 @@ from ampdoctor.trace.schema import (
     TABLES,
     CallRow,
     ModuleRow,
+    OpRow,
     OptimizerRow,
     ScalerRow,
     StepRow,
     TensorRow,
+    TwinRow,
+    TwinStepRow,
 )
 
 if TYPE_CHECKING:
@@ -122,6 +125,37 @@ class RunBuilder:
             "parameters": 2, "numel": 100, "dtypes": ["float32"],
         }  # fmt: skip
         self._rows["optimizers"].append(OptimizerRow(**(base | columns)))
+        return self
+
+    def twin_step(self, *counterfactuals: str, **columns: Any) -> RunBuilder:
+        """Say that a second opinion was given on this step (a carried one unless told otherwise)."""
+        base: dict[str, Any] = {
+            "step": self._step, "kind": "carried", "reason": "first", "counterfactuals": list(counterfactuals),
+            "not_twinned": [], "operations": 100, "eager": False,
+        }  # fmt: skip
+        self._rows["twin_steps"].append(TwinStepRow(**(base | columns)))
+        return self
+
+    def twin(self, counterfactual: str, module: str, role: str, **columns: Any) -> RunBuilder:
+        """Add what a twin measured of one tensor: 100 elements as in FP32 unless told otherwise."""
+        base: dict[str, Any] = {
+            "step": self._step, "seq": self._next(), "counterfactual": counterfactual, "fp32_modules": [],
+            "role": role, "module": module, "slot": "" if role in {"gradient", "loss"} else "weight", "call": 0,
+            "shape": [100], "numel": 100, "nonzero": 100, "flushed": 0, "subnormal": 0, "overflowed": 0,
+            "nonfinite": 0, "nonfinite_fp32": 0, "cosine": 1.0, "norm_ratio": 1.0, "energy_lost": 0.0,
+            "sum_squares_fp32": 1.0, "absmax": 0.5,
+        }  # fmt: skip
+        self._rows["twins"].append(TwinRow(**(base | columns)))
+        return self
+
+    def op(self, op: str, module: str = "", **columns: Any) -> RunBuilder:
+        """Add what a local twin measured of one operation: 100 FP16 elements without loss unless told otherwise."""
+        base: dict[str, Any] = {
+            "step": self._step, "micro_batch": self._micro_batch, "seq": self._next(), "module": module, "op": op,
+            "direction": "forward", "dtype_in": "float16", "dtype_out": "float16", "source": "live", "calls": 1,
+            "numel": 100, "nonzero": 100, "flushed": 0, "overflowed": 0, "born": 0, "born_fp32": 0, "absmax": 1.0,
+        }  # fmt: skip
+        self._rows["ops"].append(OpRow(**(base | columns)))
         return self
 
     def build(self) -> Run:

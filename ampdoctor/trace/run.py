@@ -18,10 +18,13 @@ from ampdoctor.trace.schema import (
     TABLES,
     CallRow,
     ModuleRow,
+    OpRow,
     OptimizerRow,
     ScalerRow,
     StepRow,
     TensorRow,
+    TwinRow,
+    TwinStepRow,
 )
 from ampdoctor.trace.stream import read_stream
 from ampdoctor.trace.writer import table_path
@@ -119,6 +122,21 @@ class Run:
     def optimizers(self) -> list[OptimizerRow]:
         """All parameter groups seen."""
         return self._rows("optimizers", OptimizerRow)
+
+    @cached_property
+    def ops(self) -> list[OpRow]:
+        """All operations that local twins looked at, in order."""
+        return self._rows("ops", OpRow)
+
+    @cached_property
+    def twins(self) -> list[TwinRow]:
+        """All that twin steps measured, in order."""
+        return self._rows("twins", TwinRow)
+
+    @cached_property
+    def twin_steps(self) -> list[TwinStepRow]:
+        """All second opinions, given or declined, in order."""
+        return self._rows("twin_steps", TwinStepRow)
 
     def tensors(self, *roles: str, dtypes: Iterable[str] | None = None) -> list[TensorRow]:
         """Return the rows of `roles` (all without any) held in one of `dtypes` (all where None), in order."""

@@ -1,0 +1,38 @@
+"""THE contract: every table of a run, one frozen dataclass a table, one field a column.
+
+A field's Python type says what readers get and whether null is possible; its metadata holds the Arrow type, the unit
+and the meaning. README and dashboard take their text from here. `None` (null) is "not measured", 0 is "measured zero".
+
+Adding a nullable column or a table keeps VERSION. Anything that changes the meaning of what is there raises it, and
+readers accept VERSION and VERSION - 1.
+"""
+
+from ampdoctor.trace.schema.columns import TABLES, VERSION, Column, Table
+from ampdoctor.trace.schema.training import (
+    CallRow,
+    ModuleRow,
+    OptimizerRow,
+    ScalerRow,
+    StepRow,
+    TensorRow,
+)
+from ampdoctor.trace.schema.twins import OpRow, TwinRow, TwinStepRow
+
+OLDEST_READABLE = 1
+
+__all__ = [
+    "OLDEST_READABLE",
+    "TABLES",
+    "VERSION",
+    "CallRow",
+    "Column",
+    "ModuleRow",
+    "OpRow",
+    "OptimizerRow",
+    "ScalerRow",
+    "StepRow",
+    "Table",
+    "TensorRow",
+    "TwinRow",
+    "TwinStepRow",
+]
