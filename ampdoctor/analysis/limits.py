@@ -20,6 +20,10 @@ class Limits:
         modules_error: share of the modules from which on the run as a whole is harmed.
         lasting_share: a fault lasts where it is there on at least this share of the later half of the examined steps.
         converged: share of its start below which the loss has nothing left to learn.
+        cosine_harmless: cosine of the measured gradient to FP32's from which on flushing is harmless.
+        norm_harmless: how far its norm may be from FP32's for that.
+        wrong_warning: energy of its difference to FP32's, as a share of that one's, from which on it is hurt.
+        wrong_error: the same, from which on the run as a whole is harmed.
     """
 
     lost_energy: float = _limit(
@@ -38,6 +42,19 @@ class Limits:
     )
     converged: float = _limit(
         0.01, "99 % of the way to nothing is done, and what is lost of the rest harms nobody"
+    )
+    cosine_harmless: float = _limit(
+        0.999,
+        "2.6 degrees (0.4 % flushed at 0.9997 is no fault); the rounding of BF16, which trains as FP32 does, turned "
+        "the gradients of models of 2 to 16 layers by up to 0.6 degrees (0.99995)",
+    )
+    norm_harmless: float = _limit(0.01, "as if on a learning rate 1 % off")
+    wrong_warning: float = _limit(
+        0.02,
+        "a cosine of 0.99, 8 degrees: more than ten times what FP16's and BF16's rounding did to any model tried",
+    )
+    wrong_error: float = _limit(
+        0.2, "a cosine of 0.9: a step of the same length goes down by a fifth less (cosine squared)"
     )
 
 

@@ -57,7 +57,7 @@ def vanishing(run: Run, limits: Limits) -> Vanishing | None:
     judged = _judged(run, limits)
     if not judged:
         return None
-    hurt = tuple(step for step in judged if _hurt_share(step, limits) >= limits.modules_warning)
+    hurt = tuple(step for step in judged if hurt_share(step, limits) >= limits.modules_warning)
     last = (hurt or judged)[-1]
     worst = sorted(
         (s for s in last.all_sites if s.lost >= limits.lost_energy), key=lambda s: -s.lost
@@ -67,7 +67,7 @@ def vanishing(run: Run, limits: Limits) -> Vanishing | None:
         judged,
         hurt,
         lasting=_lasting(run, judged, hurt, limits),
-        share=_hurt_share(last, limits),
+        share=hurt_share(last, limits),
         worst=tuple(worst),
         key=entry or max(last.all_sites, key=lambda s: s.lost),
     )
@@ -92,7 +92,7 @@ def _judged(run: Run, limits: Limits) -> tuple[GradientStep, ...]:
     )
 
 
-def _hurt_share(step: GradientStep, limits: Limits) -> float:
+def hurt_share(step: GradientStep, limits: Limits) -> float:
     """Share of the modules with a gradient in FP16 that lose more than the limit somewhere."""
     hurt = {s.name for s in step.all_sites if s.lost >= limits.lost_energy}
     return len(hurt) / len({s.name for s in step.all_sites})

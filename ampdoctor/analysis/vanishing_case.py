@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
+from ampdoctor.analysis.loss_report import loss_evidence
+from ampdoctor.analysis.materiality import Harm, Materiality, materiality
+from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
 from ampdoctor.analysis.scale_range import scale_range
 from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing import Vanishing, vanishing
+from ampdoctor.analysis.vanishing import EARLY, Vanishing, vanishing
 from ampdoctor.analysis.vanishing_report import (
     evidence_of,
     grade_of,
@@ -43,6 +46,7 @@ class VanishingCase:
         what: what is lost, as a clause.
         evidence: what was seen of the gradients and of the loss.
         verdict: where, when, how sure and how bad.
+        harmless: what is flushed does not matter, as a twin measured.
     """
 
     found: Vanishing
@@ -51,26 +55,75 @@ class VanishingCase:
     what: str
     evidence: list[Evidence]
     verdict: Verdict
+    harmless: bool = False
+
+    def summary(self, how: str) -> str:
+        """Return the case in one sentence, given how the loss is scaled."""
+        begin = "Underflow without harm" if self.harmless else "FP16 gradients vanish"
+        return f"{begin} {how}: {self.what}."
 
 
 def lasting_case(run: Run, limits: Limits) -> VanishingCase | None:
-    """Return the case of a run whose gradients vanish for good in FP16; None where they do not."""
+    """Return the case of a run whose gradients vanish for good in FP16; None where they do not.
+
+    Where a twin step speaks for the run, it decides whether they do and how bad that is; elsewhere the estimate does.
+    """
     found = vanishing(run, limits)
-    if found is None or not found.lasting:
+    if found is None:
+        return None
+    told = materiality(run, found, limits)
+    if told is not None and told.speaks and told.harm is Harm.NOTHING_FLUSHED:
+        return None
+    waiting = run.info.status == "running" and len(found.judged) < EARLY
+    if not found.lasting and (told is None or not told.harmful or waiting):
         return None
     scaling = loss_scaling(run)
     by_hand = scaling.kind is ScalingKind.HAND_WRITTEN
-    sure = found.key.counted or found.share >= limits.modules_error
+    # Without a twin that decides, a value counted at a cast is told first: it is as good as measured.
+    by_twin = told is not None and (told.harmless or (told.harmful and not _at_cast(found)))
     return VanishingCase(
         found,
         scaling,
         scale_range(found.judged, weights_scaled=not by_hand),
-        what_vanishes(found),
-        evidence_of(run, found, limits),
-        Verdict(
-            location=location_of(found),
-            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-            grade=grade_of(found.key),
-            severity=severity_of(found, limits),
-        ),
+        what_measured(told) if told is not None and by_twin else what_vanishes(found),
+        _evidence(run, found, told, limits),
+        _verdict(found, told, limits),
+        harmless=told is not None and told.harmless,
     )
+
+
+def _at_cast(found: Vanishing) -> bool:
+    return found.lasting and found.key.counted
+
+
+def _evidence(
+    run: Run, found: Vanishing, told: Materiality | None, limits: Limits
+) -> list[Evidence]:
+    measured = measured_evidence(run, told) if told is not None else []
+    estimated = evidence_of(run, found, limits) if found.lasting else loss_evidence(run)
+    return [*measured, *estimated]
+
+
+def _verdict(found: Vanishing, told: Materiality | None, limits: Limits) -> Verdict:
+    sure = found.key.counted or found.share >= limits.modules_error
+    estimated = severity_of(found, limits) if found.lasting else Severity.WARNING
+    verdict = Verdict(
+        location=location_of(found) if found.lasting or told is None else measured_location(told),
+        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
+        grade=grade_of(found.key),
+        severity=estimated,
+    )
+    if told is None or not told.speaks:
+        return verdict
+    if told.harm is Harm.UNCLEAR:
+        # The estimate says harm, and the whole gradient little: part of the run at most.
+        return verdict | {"severity": Severity.WARNING}
+    if told.harmful and told.early and not found.lasting:
+        # The first steps may be special, and what came later looks well.
+        return verdict | {"grade": Grade.MEASURED, "confidence": Confidence.MEDIUM}
+    by_harm = {Harm.PART: Severity.WARNING, Harm.WHOLE: Severity.ERROR}
+    return verdict | {
+        "grade": Grade.MEASURED,
+        "confidence": Confidence.HIGH,
+        "severity": by_harm.get(told.harm, Severity.NOTE),
+    }

@@ -1,0 +1,192 @@
+"""Whether what FP16 flushes matters, as a twin step measured it: the gradient beside that of FP32, not a count of zeros.
+
+Where a twin spoke, it overrules the estimate, within limits:
+
+- The latest twin step speaks, and for the run only where the run is still as it was then. A harmless one is no word on
+  later steps that look worse than it did; a harmful one is none once the loss scale has moved up.
+- A gradient that is turned is not yet one that was flushed: rounding turns it too. A setting with more range that turns
+  it less (FP16 at a larger scale, BF16 although it rounds more coarsely, FP32 in some modules) tells the two apart;
+  where none was tried, what was flushed must be enough to explain it.
+- Optimizers that scale each parameter by itself (Adam) move a weight whose gradient is a millionth of the largest as
+  far as any other. For them the weight gradients count by themselves too; for SGD the whole gradient is the update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ampdoctor.analysis.cures import optimizer_type
+from ampdoctor.analysis.measured import flushed_share, latest, wrong_share
+from ampdoctor.analysis.vanishing import EARLY, hurt_share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampdoctor.analysis.limits import Limits
+    from ampdoctor.analysis.measured import MeasuredStep, Measurement
+    from ampdoctor.analysis.vanishing import Vanishing
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import TwinRow
+
+REGAINED = 0.5
+"""A setting with more range that leaves at most this share of the error shows that range was what was lacking."""
+
+EXPLAINS = 0.01
+"""Flushing one element in a hundred, or a hundredth of a gradient's energy, may explain that it is turned."""
+
+MOST_BY_ROUNDING = 2.0
+"""What is above half the smallest subnormal is rounded up to all of it: no norm more than doubles. One that does was
+compared at the wrong loss scale."""
+
+WORSE = 0.1
+"""Difference of two shares from which on one step is worse than another."""
+
+PLAIN_SGD = frozenset({"SGD", "ASGD"})
+"""Optimizers whose update is proportional to the gradient."""
+
+
+class Harm(IntEnum):
+    """What flushing does to the gradient, in order."""
+
+    NOTHING_FLUSHED = 0
+    HARMLESS = 1
+    UNCLEAR = 2
+    PART = 3
+    WHOLE = 4
+
+
+@dataclass(frozen=True)
+class Materiality:
+    """What a twin step says about the gradients of a run.
+
+    Attributes:
+        step: the twin step.
+        own: what the run itself computed on it.
+        harm: what flushing does to that.
+        hurt: weight gradients that are hurt by themselves, the most hurt first.
+        tensors: weight gradients (of matrices) that were compared.
+        speaks: the step is like the run as a whole, so that it decides.
+        early: it is one of the first steps, and the run went on.
+    """
+
+    step: MeasuredStep
+    own: Measurement
+    harm: Harm
+    hurt: tuple[TwinRow, ...]
+    tensors: int
+    speaks: bool
+    early: bool
+
+    @property
+    def harmful(self) -> bool:
+        """It decides, and for harm."""
+        return self.speaks and self.harm >= Harm.PART
+
+    @property
+    def harmless(self) -> bool:
+        """It decides, and for no harm."""
+        return self.speaks and self.harm <= Harm.HARMLESS
+
+
+def materiality(run: Run, found: Vanishing, limits: Limits) -> Materiality | None:
+    """Return what the latest twin step says about the gradients that `found` is about; None without one."""
+    step = latest(run)
+    if step is None or step.run is None or not _comparable(run, found, step):
+        return None
+    by_itself = optimizer_type(run) not in PLAIN_SGD
+    matrices = [r for r in step.run.weights if len(r.shape) > 1 and by_itself]
+    hurt = sorted(
+        (r for r in matrices if _hurt(step, r, limits)), key=lambda r: -(wrong_share(r) or 0.0)
+    )
+    harm = _harm(step, step.run, len(hurt) / len(matrices) if matrices else 0.0, limits)
+    alike = _outgrown if harm >= Harm.PART else _worse_later
+    return Materiality(
+        step,
+        step.run,
+        harm,
+        tuple(hurt),
+        len(matrices),
+        speaks=not alike(found, step),
+        early=step.step < EARLY and found.judged[-1].row.step > step.step,
+    )
+
+
+def _comparable(run: Run, found: Vanishing, step: MeasuredStep) -> bool:
+    """Whether the twin step is one that can be judged: not converged, not skipped, or not examined at all."""
+    judged = {s.row.step for s in found.judged}
+    examined = {s.step for s in run.steps if s.examined}
+    return step.step in judged or step.step not in examined
+
+
+def _harm(step: MeasuredStep, own: Measurement, hurt: float, limits: Limits) -> Harm:
+    whole, wrong = own.gradient, own.wrong
+    if not any(r.flushed for r in (whole, *own.weights, *own.outputs)):
+        return Harm.NOTHING_FLUSHED
+    if wrong is None or whole.norm_ratio is None:
+        return Harm.HARMLESS if not whole.nonzero else Harm.UNCLEAR
+    if whole.norm_ratio > MOST_BY_ROUNDING:
+        return Harm.UNCLEAR
+    flushing = _by_flushing(step, own, whole)
+    if (wrong >= limits.wrong_error and flushing) or hurt >= limits.modules_error:
+        return Harm.WHOLE
+    if (wrong >= limits.wrong_warning and flushing) or hurt >= limits.modules_warning:
+        return Harm.PART
+    straight = whole.cosine is not None and whole.cosine >= limits.cosine_harmless
+    as_long = abs(whole.norm_ratio - 1.0) <= limits.norm_harmless
+    return Harm.HARMLESS if straight and as_long else Harm.UNCLEAR
+
+
+def _hurt(step: MeasuredStep, row: TwinRow, limits: Limits) -> bool:
+    wrong = wrong_share(row)
+    if step.run is None or wrong is None or not row.flushed:
+        return False
+    return wrong >= limits.lost_energy and _by_flushing(step, step.run, row)
+
+
+def _by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
+    """Whether what is wrong with `row`, a gradient of the run itself, comes of range and not of rounding."""
+    wrong = wrong_share(row) or 0.0
+    rivals = [w for m in step.others if _wider(m, own) and (w := _wrong_at(m, row)) is not None]
+    if any(w <= REGAINED * wrong for w in rivals):
+        return True
+    if any(_is_bf16(m) for m in step.others):
+        return False
+    flushed = [row, *(own.outputs if row.role == "gradient" else ())]
+    return any(flushed_share(r) >= EXPLAINS or (r.energy_lost or 0.0) >= EXPLAINS for r in flushed)
+
+
+def _wider(other: Measurement, own: Measurement) -> bool:
+    """Whether a setting has more room for small gradients than the run had."""
+    a = other.gradient
+    larger = (a.loss_scale or 1.0) > (own.gradient.loss_scale or 1.0)
+    return larger or bool(a.fp32_modules) or _is_bf16(other)
+
+
+def _is_bf16(setting: Measurement) -> bool:
+    return setting.name.startswith("bf16")
+
+
+def _wrong_at(other: Measurement, row: TwinRow) -> float | None:
+    """Return what is wrong in another setting with the gradient that `row` is."""
+    rows: Sequence[TwinRow] = (other.gradient, *other.weights)
+    key = (row.role, row.module, row.slot, row.call)
+    same = [r for r in rows if (r.role, r.module, r.slot, r.call) == key]
+    return wrong_share(same[0]) if same else None
+
+
+def _worse_later(found: Vanishing, step: MeasuredStep) -> bool:
+    """Whether the estimate finds later steps worse than the twin step, which then does not speak for them."""
+    own = min(found.judged, key=lambda s: abs(s.row.step - step.step))
+    last = found.last
+    if last.row.step <= step.step:
+        return False
+    lost, lost_later = (max(s.lost for s in g.all_sites) for g in (own, last))
+    return hurt_share(last) > hurt_share(own) + WORSE or lost_later > lost + WORSE
+
+
+def _outgrown(found: Vanishing, step: MeasuredStep) -> bool:
+    """Whether the loss scale has grown since the twin step, and the estimate sees nothing lost any more."""
+    own = min(found.judged, key=lambda s: abs(s.row.step - step.step))
+    return not found.lasting and found.judged[-1].scale >= 2.0 * own.scale

@@ -1,0 +1,213 @@
+"""A carried twin: every operation of the step executed once more on twins, from the parameters to the gradients.
+
+A tensor without a twin is the same in both worlds. Where a twin's operation can't be executed, what the run computed
+stands for it, and the operation is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.twin.counterfactual import HALVES, Counterfactual
+from ampdoctor.record.twin.operations import Kind, Operation, tensors_of
+from ampdoctor.record.twin.randomness import Draws, masked_dropout
+from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ampdoctor.record.twin.storages import Twin
+
+_COPY = torch.ops.aten._to_copy.default
+
+
+class CarriedTwin:
+    """The step in the setting of one counterfactual.
+
+    Attributes:
+        counterfactual: the setting.
+        storages: the twins.
+        not_twinned: operations whose twins took the run's own result, with the reason and how often.
+    """
+
+    def __init__(self, counterfactual: Counterfactual) -> None:
+        self.counterfactual = counterfactual
+        self.storages = TwinStorages()
+        self.not_twinned: Counter[str] = Counter()
+        self._dtype = counterfactual.dtype
+        self._any_island = bool(counterfactual.fp32_modules)
+
+    def before(self, operation: Operation) -> Callable[[Any], None] | None:
+        """Prepare the twin of an operation that is about to run.
+
+        Returns what to call with the run's result; None where the result is the same in both worlds.
+        """
+        kind = operation.traits.kind
+        for written in operation.written():
+            self.storages.before_write(written)
+        if kind in {Kind.VIEW, Kind.READ} or not self._concerned(operation):
+            return None
+        if kind is Kind.OPAQUE:
+            return self._follow(operation, "executed by the run only")
+        if kind is Kind.DRAW:
+            return lambda result: self._take_over(operation, result)
+        half = self._half_at(operation)
+        try:
+            args, kwargs = operation.mapped(lambda value, written: self._twin(value, written, half))
+        except NotTwinnable as reason:
+            return self._follow(operation, str(reason))
+        draws = Draws.of(operation) if operation.traits.draws else None
+        return lambda result: self._execute(operation, args, kwargs, result, draws)
+
+    def values(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what `tensor` is in this world; the tensor itself where that is the same.
+
+        Raises:
+            NotTwinnable: it has no place in memory to look at (a sparse tensor).
+        """
+        _check(tensor)
+        twin = self.storages.of(tensor)
+        if twin is not None:
+            return self.storages.view(tensor, twin)
+        return tensor.to(self._dtype) if tensor.dtype in HALVES else tensor
+
+    def replace(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
+        """Make `values` the twin of `tensor`, from outside any operation."""
+        self.storages.put(tensor, values)
+
+    def _half_at(self, operation: Operation) -> torch.dtype:
+        """Return what half is where the operation stands."""
+        module = operation.place.module
+        inside = (
+            self._any_island and module is not None and self.counterfactual.keeps_in_fp32(module)
+        )
+        return torch.float32 if inside else self._dtype
+
+    def _concerned(self, operation: Operation) -> bool:
+        """Whether the operation could come out differently: a twin goes in, or another format is meant."""
+        for tensor in tensors_of((*operation.args, *operation.kwargs.values())):
+            if tensor.layout is not torch.strided or self.storages.of(tensor) is not None:
+                return True
+            if tensor.dtype in HALVES and (self._any_island or tensor.dtype is not self._dtype):
+                return True
+        named = (
+            v for v in (*operation.args, *operation.kwargs.values()) if isinstance(v, torch.dtype)
+        )
+        return any(d in HALVES and (self._any_island or d is not self._dtype) for d in named)
+
+    def _twin(self, value: Any, written: bool, half: torch.dtype) -> Any:
+        """Return an argument as the twin's operation is given it."""
+        if isinstance(value, torch.dtype):
+            return half if value in HALVES else value
+        _check(value)
+        twin = self.storages.of(value)
+        if twin is None:
+            if not written and value.dtype not in HALVES:
+                return value
+            if value.dtype is half and not written:
+                return value
+            twin = self.storages.copy_of(value, half)
+        view = self.storages.view(value, twin)
+        # At the border of a module kept in FP32, what is handed on is cast where it is used.
+        if (
+            value.dtype in HALVES
+            and view.dtype is not half
+            and not written
+            and view.is_floating_point()
+        ):
+            return view.to(half)
+        return view
+
+    def _execute(
+        self,
+        operation: Operation,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        result: Any,
+        draws: Draws | None,
+    ) -> None:
+        if operation.function is _COPY and self._lent(args, kwargs, result):
+            return
+        try:
+            if draws is None:
+                twin = operation.function(*args, **kwargs)
+            else:
+                twin = masked_dropout(operation, args, result) or draws.again(
+                    operation.function, args, kwargs
+                )
+        except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            self._name(operation, str(error).partition("\n")[0][:120])
+            self._take_over(operation, result)
+            return
+        self._register(operation, result, twin)
+
+    def _lent(self, args: list[Any], kwargs: dict[str, Any], result: torch.Tensor) -> bool:
+        """A cast that changes nothing in this world needs no memory."""
+        source = args[0]
+        dtype = kwargs.get("dtype") or source.dtype
+        if source.dtype is not dtype or source.device != result.device or source.numel() == 0:
+            return False
+        return self.storages.lend(result, source)
+
+    def _register(self, operation: Operation, result: Any, twin: Any) -> None:
+        """Make the twin's results the twins of the run's results; what was written in place is there already."""
+        places = {t.untyped_storage()._cdata for t in _strided(operation.args, operation.kwargs)}
+        for ours, other in zip(tensors_of(result), tensors_of(twin), strict=True):
+            if not _has_memory(ours) or ours.untyped_storage()._cdata in places:
+                continue
+            if ours.dtype not in HALVES and other.dtype is not ours.dtype:
+                other = other.to(ours.dtype)  # noqa: PLW2901 - the same values, as the run keeps them
+            self.storages.put(ours, other)
+
+    def _follow(self, operation: Operation, reason: str) -> Callable[[Any], None]:
+        def take_over(result: Any) -> None:
+            self._name(operation, reason)
+            self._take_over(operation, result)
+
+        return take_over
+
+    def _take_over(self, operation: Operation, result: Any) -> None:
+        """What the run has computed stands for the twin as well."""
+        half = self._half_at(operation)
+        for tensor in (*tensors_of(result), *operation.written()):
+            if not _has_memory(tensor):
+                continue
+            twin: Twin | None = self.storages.of(tensor)
+            if twin is None and tensor.dtype in HALVES and tensor.dtype is not half:
+                twin = self.storages.allot(tensor, half)
+            if twin is not None:
+                self.storages.view(tensor, twin).copy_(tensor)
+
+    def _name(self, operation: Operation, reason: str) -> None:
+        self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
+
+
+def _check(tensor: torch.Tensor) -> None:
+    if not _has_memory(tensor):
+        raise NotTwinnable(f"{_kind_of(tensor)} tensor")
+    if tensor.dtype is torch.complex32:
+        raise NotTwinnable("half complex tensor")
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Whether its values lie in plain memory that can be laid out once more."""
+    plain = (
+        tensor.layout is torch.strided
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+    return plain and not tensor.is_quantized and tensor.device.type != "meta"
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.")
+    return "quantized" if tensor.is_quantized else type(tensor).__name__
+
+
+def _strided(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    return [t for t in tensors_of((*args, *kwargs.values())) if _has_memory(t)]

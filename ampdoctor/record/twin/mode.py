@@ -1,0 +1,85 @@
+"""The mode that sees every operation of a twin step and shows it to those who follow it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ampdoctor.record.quiet import traced
+from ampdoctor.record.twin.operations import Operation, traits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ampdoctor.record.twin.place import Places
+
+
+class Follower(Protocol):
+    """Looks at each operation before it runs and, where it asks for that, at its result."""
+
+    def before(self, operation: Operation) -> Callable[[Any], None] | None:
+        """Return what to call with the result, or None."""
+
+
+class TwinMode(TorchDispatchMode):
+    """Executes each operation as it is, and lets the followers do theirs around it.
+
+    The run's own operation is called exactly as without us, and its exceptions are the user's. An error of a follower
+    ends the second opinion and nothing else.
+
+    Args:
+        followers: who looks on.
+        places: where in the program each operation is.
+        on_error: told of an error of a follower.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self, followers: Sequence[Follower], places: Places, on_error: Callable[[Exception], None]
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._followers = followers
+        self._places = places
+        self._on_error = on_error
+        self.on = True
+        self.operations = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not self.on or traced():
+            return func(*args, **kwargs)
+        waiting = self._before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if waiting:
+            self._after(waiting, result)
+        return result
+
+    def _before(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[Callable[[Any], None]]:
+        self.operations += 1
+        try:
+            operation = Operation(func, args, kwargs, traits_of(func), self._places.current())
+            return [then for f in self._followers if (then := f.before(operation)) is not None]
+        except Exception as error:  # noqa: BLE001 - never into the training
+            self._fail(error)
+            return []
+
+    def _after(self, waiting: list[Callable[[Any], None]], result: Any) -> None:
+        try:
+            for then in waiting:
+                then(result)
+        except Exception as error:  # noqa: BLE001 - never into the training
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.on = False
+        self._on_error(error)
