@@ -102,11 +102,19 @@ class CallWatch:
 
         self._state.log.row("calls", build)
 
-    def _before_backward(self, tensors: Any, *_: Any, **__: Any) -> dict[str, Any] | None:
+    def _before_backward(
+        self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any
+    ) -> dict[str, Any] | None:
         if in_backward() or torch.compiler.is_compiling():
             return None
         self._state.step_may_end()
-        read = self._backward.read(list(tensors_in(tensors)))
+        roots = list(tensors_in(tensors))
+        read = self._backward.read(roots)
+        if self._state.opinion is not None:
+            scaled = self._state.log.pass_scale is not None
+            self._state.opinion.backward_begins(
+                roots, _seeds(grad_tensors, roots), self._scalers.value() if scaled else None
+            )
         return self._call("backward", **read)
 
     def _after_backward(
@@ -115,6 +123,8 @@ class CallWatch:
         if call is None:
             return
         self._finish(call, None, error)
+        if self._state.opinion is not None:
+            self._state.opinion.backward_ended()
         self._state.log.micro_batch += 1
         self._state.backward_ended(self._backward.take_leaves())
 
@@ -240,6 +250,13 @@ class CallWatch:
         if not self._scalers.stepping:
             state.log.outcomes.append(Outcome(False, 0.0))
             state.step_ended(state.optimizers.name(optimizer), False)
+
+
+def _seeds(given: Any, roots: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """Return per root the gradient that `backward` was handed; None where it makes ones of its own."""
+    if given is None or isinstance(given, torch.Tensor):
+        return [given] * len(roots)
+    return [g if isinstance(g, torch.Tensor) else None for g in given]
 
 
 def _has_closure(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.quiet import Quiet
 from ampdoctor.record.training_thread import TrainingThread
@@ -52,6 +52,15 @@ class Guard:
             self._stay.entered = now
         spent, self._spent = self._spent, 0.0
         return spent
+
+    def set_beneath(self, mode: Any) -> None:
+        """Lay a mode of ours beneath the user's modes of this thread, in force outside the guard; None for none."""
+        outside = self._stay.depth == 0
+        if outside:
+            self._stay.quiet.begin()
+        self._stay.quiet.beneath = mode
+        if outside:
+            self._stay.quiet.end()
 
     def __enter__(self) -> None:
         if self._stay.depth == 0:

@@ -30,7 +30,12 @@ def fits(tensors: Iterable[torch.Tensor]) -> bool:
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()
         needed[tensor.device] = needed.get(tensor.device, 0) + size
-    return all(size <= _RESERVE * _free_bytes(device) for device, size in needed.items())
+    return all(size <= room(device) for device, size in needed.items())
+
+
+def room(device: torch.device) -> float:
+    """Return the bytes that ours may take on `device`."""
+    return _RESERVE * _free_bytes(device)
 
 
 def _free_bytes(device: torch.device) -> float:

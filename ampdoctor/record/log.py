@@ -52,6 +52,10 @@ class Values:
             return float(self._vectors[scalar.place][0])
         return scalar
 
+    def vector(self, key: Deferred) -> NDArray[np.float64]:
+        """Return the numbers behind `key` as they were kept."""
+        return self._vectors[key.place]
+
     def statistics(self, key: Deferred) -> Statistics:
         """Return the statistics of a tensor."""
         if key.place not in self._decoded:

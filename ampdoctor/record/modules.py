@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.log import Deferred, Values
     from ampdoctor.record.optimizer import OptimizerNames
     from ampdoctor.record.sites import Sites
+    from ampdoctor.record.twin.place import Places
 
 _MAX_CALLS = 8
 """Calls of one module recorded in a step: a recurrent cell called a thousand times repeats itself."""
@@ -45,6 +46,7 @@ class ModuleHooks:
         self._tensors: TensorLog | None = None
         self._calls: dict[tuple[str, bool], int] = {}
         self._recorded_before_backward: set[str] = set()
+        self._places: Places | None = None
 
     def install(self) -> None:
         """Get ready, without any hook yet."""
@@ -55,9 +57,9 @@ class ModuleHooks:
         self.disarm()
         self._hooks.remove()
 
-    def arm(self, tensors: TensorLog) -> None:
-        """Record the modules called from now on."""
-        self._tensors = tensors
+    def arm(self, tensors: TensorLog, places: Places | None = None) -> None:
+        """Record the modules called from now on; `places` is told of each as it begins and ends."""
+        self._tensors, self._places = tensors, places
         self._calls.clear()
         self._recorded_before_backward.clear()
         self._hooks.put()
@@ -65,13 +67,15 @@ class ModuleHooks:
     def disarm(self) -> None:
         """Take every hook off."""
         self._hooks.take_off()
-        self._tensors = None
+        self._tensors = self._places = None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         if torch.compiler.is_compiling() or traced() or self._of_another_training():
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
+                if self._places is not None:
+                    self._places.enter(self._sites.path(module))
                 self._record_inputs(self._tensors, module, args)
 
     def _after(
@@ -82,6 +86,8 @@ class ModuleHooks:
         with self._guard:
             if self._tensors is not None and _counts(module):
                 self._record_outputs(self._tensors, module, (args, kwargs), output)
+                if self._places is not None:
+                    self._places.leave(self._sites.path(module))
 
     def _of_another_training(self) -> bool:
         """Autograd's threads make the calls of a recomputation; those are nobody's in particular."""

@@ -17,7 +17,7 @@ from ampdoctor.record.tensors import TensorLog, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.sites import Sites
@@ -84,12 +84,20 @@ class WeightExaminer:
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._tensors: TensorLog | None = None
+        self._observer: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._graded: set[int] = set()
         self._before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
 
-    def arm(self, tensors: TensorLog | None) -> None:
-        """Measure for `tensors` from now on; None for a step that is not examined."""
-        self._tensors = tensors
+    def arm(
+        self,
+        tensors: TensorLog | None,
+        observer: Callable[[Iterable[torch.Tensor]], None] | None = None,
+    ) -> None:
+        """Measure for `tensors` from now on; None for a step that is not examined.
+
+        `observer` is told of the parameters whose gradients are complete, before any optimizer touches them.
+        """
+        self._tensors, self._observer = tensors, observer
         self._graded.clear()
         self._before.clear()
 
@@ -110,6 +118,8 @@ class WeightExaminer:
                 path, name = self._sites.parameter(parameter)
                 scale = self._tensors.log.scale if scaled else None
                 self._tensors.add(parameter.grad, (path, "weight_grad", name), scale=scale)
+        if self._observer is not None:
+            self._observer(parameters)
 
     def before_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record the weights and keep a copy of them for `after_step`, where memory allows."""

@@ -40,9 +40,15 @@ def in_tracing_mode() -> bool:
 
 
 class Quiet:
-    """The user's modes set aside for a while; where none is on, as nearly always, it takes under a microsecond."""
+    """The user's modes set aside for a while; where none is on, as nearly always, it takes under a microsecond.
+
+    Attributes:
+        beneath: a mode of ours that lies beneath the user's while nobody is quiet. There it outlives theirs, whichever
+            ends first: a mode that ends takes the uppermost one off, whosever that is.
+    """
 
     def __init__(self) -> None:
+        self.beneath: Any = None
         self._modes: list[Any] = []
         self._functions: Any = None
 
@@ -52,10 +58,14 @@ class Quiet:
         self._functions = torch._C.DisableTorchFunction()
         self._functions.__enter__()
         while torch._C._len_torch_dispatch_stack():
-            self._modes.append(_python_dispatch._pop_mode())
+            mode = _python_dispatch._pop_mode()
+            if mode is not self.beneath:
+                self._modes.append(mode)
 
     def end(self) -> None:
         """Put them back in their order."""
+        if self.beneath is not None:
+            _python_dispatch._push_mode(self.beneath)
         while self._modes:
             _python_dispatch._push_mode(self._modes.pop())
         if self._functions is not None:

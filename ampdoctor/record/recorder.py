@@ -10,7 +10,6 @@ import atexit
 import logging
 import os
 import time
-import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.calls import CallWatch
+from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.modules import ModuleHooks
@@ -32,6 +32,7 @@ from ampdoctor.record.sites import Sites
 from ampdoctor.record.state import State
 from ampdoctor.record.step_row import step_row
 from ampdoctor.record.tensors import TensorLog
+from ampdoctor.record.twin.opinions import Proving, SecondOpinions
 from ampdoctor.trace.schema import StepRow
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Recorder:
         scaler: a GradScaler to know from the start; others are found.
         every: examine each `every`-th step; None for the default schedule.
         budget: largest share of wall time that examinations may take under the default schedule.
+        proving: how many second opinions are given.
         strict: raise errors of ours instead of detaching; None for what AMPDOCTOR_STRICT says.
         on_open: called with the folder once recording has begun.
         on_close: called with the folder once it is complete.
@@ -80,6 +82,7 @@ class Recorder:
         scaler: Any = None,
         every: int | None = None,
         budget: float = 0.03,
+        proving: Proving = Proving.DEFAULT,
         strict: bool | None = None,
         on_open: Callable[[Path], None] | None = None,
         on_close: Callable[[Path], None] | None = None,
@@ -102,6 +105,7 @@ class Recorder:
             self._guard, sites, OptimizerNames(), WeightExaminer(sites),
             self._step_started, self._step_ended, self._end_awaited, self._backward_ended,
         )  # fmt: skip
+        self._opinions = SecondOpinions(proving, self._guard, sites)
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers)
         self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
@@ -132,7 +136,7 @@ class Recorder:
                 self._scalers.name(scaler)
             self._calls.install()
             atexit.register(self._at_exit)
-            _forget_in_children(self)
+            forget_in_children(self)
         return self
 
     def stop(self, *, exception: str | None = None) -> None:
@@ -165,6 +169,10 @@ class Recorder:
         with self._guard:
             self._end_step()
 
+    def prove(self) -> None:
+        """Give a second opinion on the next step, whatever it costs."""
+        self._opinions.ask()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -178,13 +186,20 @@ class Recorder:
 
     def _begin(self, step: int) -> None:
         reason = self._schedule.reason(step)
-        self._state.log = StepLog(step, reason)
-        self._state.tensors = TensorLog(self._state.log) if reason else None
-        self._state.weights.arm(self._state.tensors)
-        if self._state.tensors is not None:
-            self._modules.arm(self._state.tensors)
-        else:
+        second = self._opinions.reason(step, reason)
+        reason = reason or second
+        log = self._state.log = StepLog(step, reason)
+        if second is not None:
+            self._opinions.begin(log, second)
+        opinion = self._state.opinion = self._opinions.current
+        if reason is None:
+            self._state.tensors = None
+            self._state.weights.arm(None)
             self._modules.disarm()
+            return
+        self._state.tensors = TensorLog(log, opinion.observe if opinion else None)
+        self._state.weights.arm(self._state.tensors, opinion.gradients if opinion else None)
+        self._modules.arm(self._state.tensors, opinion.places if opinion else None)
 
     def _end_step(self) -> None:
         """Send the step's numbers on their way and begin the next one."""
@@ -198,6 +213,7 @@ class Recorder:
         self._awaits_update = False
         now = time.perf_counter()
         wall, self._clock = now - self._clock, now
+        self._opinions.end(wall)
         log, spent = self._state.log, self._guard.take_seconds()
         log.row("steps", step_row(log, wall, spent))
         self._schedule.account(wall, spent, examined=log.examined)
@@ -211,10 +227,13 @@ class Recorder:
             log, transfer = self._under_way.popleft()
             rows = log.rows(transfer)
             self._run.write(rows, now=log.examined)
+            following = self._state.log.step + 1
+            self._opinions.learn(rows, following)
             for _, row in rows:
                 if isinstance(row, StepRow):
                     for kind in self._alarms.check(row):
-                        self._schedule.alarm(kind, self._state.log.step + 1)
+                        self._schedule.alarm(kind, following)
+                        self._opinions.alarm(kind, following)
 
     def _step_started(self, name: str) -> None:
         self._end_awaited()
@@ -225,6 +244,8 @@ class Recorder:
         """A scaler's `update` still belongs to the step that it concludes."""
         alive = {self._state.optimizers.name(o) for o in self._state.optimizers.live()}
         if self._manual_steps or not self._boundaries.ends(name, alive):
+            if self._state.opinion is not None:
+                self._state.opinion.resume()  # another optimizer's turn
             return
         if by_scaler:
             self._awaits_update = True
@@ -263,7 +284,8 @@ class Recorder:
 
     def _detach(self) -> None:
         self._state.active = False
-        self._state.tensors = None
+        self._state.tensors = self._state.opinion = None
+        self._opinions.abandon()
         self._state.weights.arm(None)
         self._modules.remove()
         self._calls.remove()
@@ -273,7 +295,7 @@ class Recorder:
     def _at_exit(self) -> None:
         self.stop()
 
-    def _disown(self) -> None:
+    def disown(self) -> None:
         """In a forked child, a data loader's worker for instance: record nothing, write nothing."""
         self._run.disown()
         if self._state.active:
@@ -283,16 +305,3 @@ class Recorder:
         if callback is not None:
             with self._guard:
                 callback(self.folder)
-
-
-def _forget_in_children(recorder: Recorder) -> None:
-    """A fork copies the recorder; the hook can't be unregistered, so it must not keep the recorder alive."""
-    reference = weakref.ref(recorder)
-
-    def in_child() -> None:
-        copied = reference()
-        if copied is not None:
-            copied._disown()
-
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=in_child)

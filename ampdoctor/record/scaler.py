@@ -127,6 +127,11 @@ class ScalerEvents:
 
         log.row("scaler", build)
 
+    def value(self) -> float | None:
+        """Return the scale that was used last; this waits for the device."""
+        known = list(self._scales.values())
+        return float(known[-1].copy) if known else None
+
     def _scale(self, scaler: Scaler, name: str) -> Scalar:
         source = scaler._get_scale_async()
         if source is None:

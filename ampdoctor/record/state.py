@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.tensors import TensorLog
+    from ampdoctor.record.twin.second_opinion import SecondOpinion
 
 
 @dataclass
@@ -32,6 +33,7 @@ class State:
         step_started: told the name of an optimizer that is about to step.
         step_ended: told the name of an optimizer that has stepped or was skipped, and whether a scaler did it.
         step_may_end: told after a scaler's `update`, and before a backward pass that comes without one.
+        opinion: the second opinion under way on this step, if there is one.
         backward_ended: told after each backward pass, with the leaf tensors that it reached where they are known.
     """
 
@@ -44,6 +46,7 @@ class State:
     step_may_end: Callable[[], None]
     backward_ended: Callable[[list[Any]], None]
     active: bool = False
+    opinion: SecondOpinion | None = None
     log: StepLog = None  # type: ignore[assignment]
     tensors: TensorLog | None = None
 

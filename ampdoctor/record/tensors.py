@@ -17,7 +17,7 @@ from ampdoctor.record.stats import LOWEST, Statistics, measurable, statistics_ve
 from ampdoctor.trace.schema import TensorRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
 
@@ -88,9 +88,11 @@ class TensorLog:
 
     Attributes:
         log: the step that the rows belong to.
+        observer: shown each tensor too, with its site and the number of the module's call.
     """
 
     log: StepLog
+    observer: Callable[[torch.Tensor, tuple[str, str, str], int], None] | None = None
     _seen: dict[int, tuple[weakref.ref[torch.Tensor], int, Deferred]] = field(default_factory=dict)
 
     def known(self, tensor: torch.Tensor) -> Deferred | None:
@@ -155,6 +157,8 @@ class TensorLog:
             return TensorRow(**fixed, **_columns(found, fixed["dtype"]), **_whole(late))
 
         self.log.row("tensors", build)
+        if self.observer is not None:
+            self.observer(tensor, site, fixed["call"])
         return key
 
 

@@ -17,11 +17,12 @@ from ampdoctor.record.twin.randomness import Draws, masked_dropout
 from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ampdoctor.record.twin.storages import Twin
 
 _COPY = torch.ops.aten._to_copy.default
+_ONES = torch.ops.aten.ones_like.default
 
 
 class CarriedTwin:
@@ -39,6 +40,9 @@ class CarriedTwin:
         self.not_twinned: Counter[str] = Counter()
         self._dtype = counterfactual.dtype
         self._any_island = bool(counterfactual.fp32_modules)
+        self._implicit_seeds = 0
+        self._seed = 1.0
+        self._given_seeds: list[torch.Tensor] = []
 
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Prepare the twin of an operation that is about to run.
@@ -48,6 +52,9 @@ class CarriedTwin:
         kind = operation.traits.kind
         for written in operation.written():
             self.storages.before_write(written)
+        if self._implicit_seeds and operation.function is _ONES:
+            self._implicit_seeds -= 1
+            return lambda result: self.storages.put(result, torch.full_like(result, self._seed))
         if kind in {Kind.VIEW, Kind.READ} or not self._concerned(operation):
             return None
         if kind is Kind.OPAQUE:
@@ -77,6 +84,26 @@ class CarriedTwin:
     def replace(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Make `values` the twin of `tensor`, from outside any operation."""
         self.storages.put(tensor, values)
+
+    def seed(self, given: Sequence[torch.Tensor | None], factor: float) -> None:
+        """Start the backward pass that is about to begin from `factor` times what the run starts from.
+
+        Args:
+            given: per root the gradient that was handed to `backward`; None where that makes ones of its own.
+            factor: of a power of two, which changes no digit: another loss scale.
+        """
+        self._seed = factor
+        self._implicit_seeds = sum(g is None for g in given)
+        self._given_seeds = [g for g in given if g is not None]
+        for gradient in self._given_seeds:
+            self.storages.put(gradient, self.values(gradient) * factor)
+
+    def seed_taken(self) -> None:
+        """The backward pass is over; a gradient of the user's that it started from is itself again."""
+        self._implicit_seeds = 0
+        for gradient in self._given_seeds:
+            self.storages.forget(gradient)
+        self._given_seeds = []
 
     def _half_at(self, operation: Operation) -> torch.dtype:
         """Return what half is where the operation stands."""

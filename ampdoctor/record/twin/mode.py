@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,6 +33,11 @@ class TwinMode(TorchDispatchMode):
         followers: who looks on.
         places: where in the program each operation is.
         on_error: told of an error of a follower.
+
+    Attributes:
+        on: operations are shown to the followers.
+        operations: operations seen.
+        seconds: time that the followers have taken, on the host.
     """
 
     supports_higher_order_operators = True
@@ -45,6 +51,7 @@ class TwinMode(TorchDispatchMode):
         self._on_error = on_error
         self.on = True
         self.operations = 0
+        self.seconds = 0.0
 
     def __torch_dispatch__(
         self,
@@ -65,6 +72,7 @@ class TwinMode(TorchDispatchMode):
     def _before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Callable[[Any], None]]:
+        began = time.perf_counter()
         self.operations += 1
         try:
             operation = Operation(func, args, kwargs, traits_of(func), self._places.current())
@@ -72,13 +80,18 @@ class TwinMode(TorchDispatchMode):
         except Exception as error:  # noqa: BLE001 - never into the training
             self._fail(error)
             return []
+        finally:
+            self.seconds += time.perf_counter() - began
 
     def _after(self, waiting: list[Callable[[Any], None]], result: Any) -> None:
+        began = time.perf_counter()
         try:
             for then in waiting:
                 then(result)
         except Exception as error:  # noqa: BLE001 - never into the training
             self._fail(error)
+        finally:
+            self.seconds += time.perf_counter() - began
 
     def _fail(self, error: Exception) -> None:
         self.on = False

@@ -78,7 +78,7 @@ class Places:
     def _backward(self) -> Place:
         node = torch._C._current_autograd_node()
         # None between two nodes, where gradients are added up.
-        known = self._by_sequence.get(node._sequence_nr()) if node else None
+        known = self._by_sequence.get(node._sequence_nr()) if node is not None else None  # type: ignore[redundant-expr]
         if known is None:
             return Place(None, True, NOWHERE)
         return Place(known.module, True, known.source)

@@ -87,6 +87,10 @@ class TwinStorages:
         flat = torch.empty(0, dtype=dtype, device=tensor.device)
         return flat.set_(twin.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
+    def forget(self, tensor: torch.Tensor) -> None:
+        """From now on the tensor's own values stand for it."""
+        self._drop(tensor.untyped_storage()._cdata)
+
     def put(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Make `values` the twin of `tensor`, which has its storage for itself."""
         if values.shape != tensor.shape:
@@ -111,7 +115,7 @@ class TwinStorages:
         storage = tensor.untyped_storage()
         elements = storage.nbytes() // tensor.element_size()
         whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-            storage, 0, (elements,)
+            storage, 0, (elements,), (1,)
         )
         values = whole.to(dtype if tensor.dtype in HALVES else tensor.dtype, copy=True)
         return self._keep(tensor, values.untyped_storage(), values.dtype)

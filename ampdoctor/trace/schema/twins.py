@@ -76,7 +76,7 @@ class TwinRow:
     nonzero: int = required(INT, "Elements that are nonzero in the FP32 twin.")
     flushed: int = required(INT, "Elements that are zero here and nonzero in the FP32 twin.")
     subnormal: int = required(
-        INT, "Nonzero elements below the smallest normal number of its dtype."
+        INT, "Nonzero elements below the smallest normal number of the format (of the run's half)."
     )
     overflowed: int = required(
         INT, "Elements that are NaN or infinite here, finite in the FP32 twin."

@@ -1,0 +1,120 @@
+"""One tensor beside its FP32 twin: a vector of numbers, taken on the device without waiting for it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_CHUNK = 1 << 21
+"""Elements handled at once: keeps the temporaries (some 60 bytes an element) near 128 MiB."""
+
+
+class Comparison(NamedTuple):
+    """What is known of one tensor beside its FP32 twin; sums of squares and products have both loss scales in them.
+
+    The fields are those of `TwinRow`; `dot` is the sum of the products, `squares_flushed` the FP32 twin's sum of
+    squares in flushed elements.
+    """
+
+    numel: float
+    nonzero: float
+    flushed: float
+    subnormal: float
+    overflowed: float
+    nonfinite: float
+    nonfinite_fp32: float
+    dot: float
+    squares: float
+    squares_fp32: float
+    squares_flushed: float
+    absmax: float
+
+    def divided(self, scale: float, scale_fp32: float) -> Comparison:
+        """Return it with the loss scales divided out."""
+        return self._replace(
+            dot=self.dot / (scale * scale_fp32),
+            squares=self.squares / scale**2,
+            squares_fp32=self.squares_fp32 / scale_fp32**2,
+            squares_flushed=self.squares_flushed / scale_fp32**2,
+            absmax=self.absmax / scale,
+        )
+
+    @property
+    def cosine(self) -> float | None:
+        """Cosine of the angle between the two; None where either is all zero or not finite."""
+        if self.nonfinite or self.nonfinite_fp32 or not self.squares or not self.squares_fp32:
+            return None
+        cosine = self.dot / (math.sqrt(self.squares) * math.sqrt(self.squares_fp32))
+        return max(-1.0, min(1.0, cosine))
+
+    @property
+    def norm_ratio(self) -> float | None:
+        """Norm over that of the FP32 twin; None where that is zero or either is not finite."""
+        if self.nonfinite or self.nonfinite_fp32 or not self.squares_fp32:
+            return None
+        return math.sqrt(self.squares) / math.sqrt(self.squares_fp32)
+
+    @property
+    def energy_lost(self) -> float | None:
+        """Share of the FP32 twin's sum of squares in flushed elements; None where that is zero."""
+        return self.squares_flushed / self.squares_fp32 if self.squares_fp32 else None
+
+
+def comparison_vector(
+    values: torch.Tensor, reference: torch.Tensor, smallest_normal: float
+) -> torch.Tensor:
+    """Return the numbers of a `Comparison` as a float64 vector on the device of `values`.
+
+    Args:
+        values: the tensor; shape as `reference`.
+        reference: its FP32 twin.
+        smallest_normal: nonzero values of `values` below it are counted as subnormal.
+    """
+    # In one and the same order, whatever the strides of either.
+    ours, theirs = values.detach().reshape(-1), reference.detach().reshape(-1)
+    vector = torch.zeros(len(Comparison._fields), dtype=torch.float64, device=ours.device)
+    for start in range(0, ours.numel(), _CHUNK):
+        part = _chunk(ours[start : start + _CHUNK], theirs[start : start + _CHUNK], smallest_normal)
+        absmax = torch.maximum(vector[-1], part[-1])
+        vector += part
+        vector[-1] = absmax
+    vector[0] = values.numel()
+    return vector
+
+
+def decode(vector: NDArray[np.float64]) -> Comparison:
+    """Read a vector that was fetched from the device."""
+    return Comparison(*(float(n) for n in vector))
+
+
+def together(parts: Iterable[Comparison]) -> Comparison:
+    """Return the comparison of all tensors together."""
+    columns = list(zip(*parts, strict=True))
+    if not columns:
+        return Comparison(*[0.0] * len(Comparison._fields))
+    sums = [sum(column) for column in columns]
+    return Comparison(*sums)._replace(absmax=max(columns[-1]))
+
+
+def _chunk(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
+    ours = ours.float() if ours.element_size() < 4 else ours
+    finite, finite_fp32 = torch.isfinite(ours), torch.isfinite(theirs)
+    nonzero = (theirs != 0) & finite_fp32
+    flushed = nonzero & (ours == 0)
+    x = torch.where(finite, ours, 0).double()
+    y = torch.where(finite_fp32, theirs, 0).double()
+    size = x.abs()
+    counts = [
+        nonzero, flushed, (size < smallest_normal) & (size > 0), finite_fp32 & ~finite, ~finite, ~finite_fp32,
+    ]  # fmt: skip
+    sums = [torch.dot(x, y), torch.dot(x, x), torch.dot(y, y), (y * flushed).square().sum()]
+    numbers = [torch.zeros_like(sums[0]), *(c.sum().double() for c in counts), *sums, size.amax()]
+    return torch.stack(numbers)

@@ -1,0 +1,185 @@
+"""Second opinions of a whole run: which steps get one, within what they may cost in time and memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ampdoctor.record.headroom import cuda_in_use, room
+from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
+from ampdoctor.record.twin.second_opinion import SecondOpinion
+from ampdoctor.trace.schema import TwinStepRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ampdoctor.record.guard import Guard
+    from ampdoctor.record.log import StepLog
+    from ampdoctor.record.sites import Sites
+    from ampdoctor.record.twin.counterfactual import Counterfactual
+
+SHARE = 0.01
+"""Largest share of the run's time for second opinions beyond the early one and those at an onset of trouble."""
+
+_FOLLOW_UPS = 2
+"""Second opinions that only ask what the one before has left open."""
+
+_PLAIN_STEPS = 20
+_BYTES = {"fp32": 2.2, "bf16": 1.1, "fp16": 1.1}
+"""Memory of a carried twin, in bytes of the step's own tensors."""
+
+_ONLY_BACKWARD = 0.6
+"""Share of it that is left where only the loss scale differs: the forward is the run's own."""
+
+
+class Proving(str, Enum):
+    """How many second opinions the user wants."""
+
+    NONE = "none"
+    DEFAULT = "default"
+    ALWAYS = "always"
+
+
+class SecondOpinions:
+    """Decides, starts and ends them.
+
+    Attributes:
+        current: the one under way.
+    """
+
+    def __init__(self, proving: Proving, guard: Guard, sites: Sites) -> None:
+        self._proving, self._guard, self._sites = proving, guard, sites
+        self._known = Knowledge()
+        self._wanted: dict[int, str] = {}
+        self._onsets: set[str] = set()
+        self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)
+        self._left: tuple[Counterfactual, ...] = ()
+        self._follow_ups = 0
+        self._wall = self._spent = 0.0
+        self._asked = False
+        self.current: SecondOpinion | None = None
+        if proving is not Proving.NONE:
+            self._wanted[EARLY] = "first"
+
+    def ask(self) -> None:
+        """Give one on the next step, whatever it costs."""
+        self._asked = True
+
+    def reason(self, step: int, examined: str | None) -> str | None:
+        """Return why `step` gets a second opinion; `examined` says why it is examined anyhow."""
+        if self._asked:
+            return "asked"
+        if self._proving is Proving.NONE:
+            return None
+        if step in self._wanted:
+            return self._wanted[step]
+        if self._proving is Proving.ALWAYS:
+            return "asked" if examined is not None else None
+        due = examined is not None and step > EARLY and self._known.half is not None
+        return "interval" if due and self._spent <= SHARE * self._wall else None
+
+    def alarm(self, kind: str, step: int) -> None:
+        """The vital `kind` has turned: look at `step`, the first time whatever it costs."""
+        if self._proving is not Proving.NONE and kind not in self._onsets:
+            self._onsets.add(kind)
+            self._wanted[step] = kind
+
+    def learn(self, rows: Iterable[tuple[str, Any]], next_step: int) -> None:
+        """Take note of the rows of a step; what was left open is asked on the next one."""
+        self._known.learn(rows)
+        if (
+            any(isinstance(row, TwinStepRow) for _, row in rows)
+            and self._proving is not Proving.NONE
+        ):
+            again = bool(self._left) or self._known.wants_islands()
+            if again and self._follow_ups < _FOLLOW_UPS:
+                self._follow_ups += 1
+                self._wanted.setdefault(next_step, "follow-up")
+
+    def begin(self, log: StepLog, reason: str) -> None:
+        """Start one on the step of `log`."""
+        self._asked = False
+        plan = self._plan(reason)
+        if plan.counterfactuals or plan.local:
+            self.current = SecondOpinion(log, plan, self._guard, self._sites)
+            self.current.begin()
+        else:
+            log.row("twin_steps", lambda _: _declined(log.step, plan))
+
+    def end(self, wall_seconds: float) -> None:
+        """The step is over."""
+        self._wall += wall_seconds
+        if self.current is None:
+            self._plain.append(wall_seconds)
+            return
+        self.current.end()
+        self.current = None
+        usual = float(np.median(self._plain)) if self._plain else 0.0
+        self._spent += max(0.0, wall_seconds - usual)
+
+    def abandon(self) -> None:
+        """The recorder stops in the middle of a step."""
+        if self.current is not None:
+            self.current.abandon()
+            self.current = None
+
+    def _plan(self, reason: str) -> Plan:
+        half = self._known.half
+        if half is None:
+            known = self._known.examined
+            return _nothing(
+                reason,
+                "the run holds nothing in half precision"
+                if known
+                else "nothing is known of the run yet",
+            )
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return _nothing(
+                reason,
+                "the run has several ranks, whose gradients are added up outside of what twins see",
+            )
+        wanted = counterfactuals(self._known, half)
+        if self._left:
+            wanted = (wanted[0], *self._left)
+        return self._fitting(Plan(reason, half, wanted, local=True))
+
+    def _fitting(self, plan: Plan) -> Plan:
+        """Leave out what there is no memory for, and try it the next time."""
+        device = (
+            torch.device("cuda", torch.cuda.current_device())
+            if cuda_in_use()
+            else torch.device("cpu")
+        )
+        free, kept = room(device), list(plan.counterfactuals)
+        while kept and self._bytes(kept) > free:
+            kept.pop()
+        self._left = plan.counterfactuals[len(kept) :] if kept else ()
+        if len(kept) == len(plan.counterfactuals):
+            return plan
+        names = ", ".join(c.name for c in plan.counterfactuals[len(kept) :])
+        return replace(
+            plan, counterfactuals=tuple(kept), declined=f"too little free memory for {names}"
+        )
+
+    def _bytes(self, wanted: Iterable[Counterfactual]) -> float:
+        return self._known.step_bytes() * sum(
+            _BYTES[c.number_format]
+            * (1.0 if c.loss_scale is None or c.fp32_modules else _ONLY_BACKWARD)
+            for c in wanted
+        )
+
+
+def _nothing(reason: str, why: str) -> Plan:
+    return Plan(reason, "fp16", (), local=False, declined=why)
+
+
+def _declined(step: int, plan: Plan) -> TwinStepRow:
+    return TwinStepRow(
+        step=step, kind="carried", reason=plan.reason, counterfactuals=[], declined=plan.declined, not_twinned=[],
+        operations=0, eager=False,
+    )  # fmt: skip

@@ -1,0 +1,138 @@
+"""Which second opinion, when: early in the run, at each onset of trouble, and else within a share of the run's time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ampdoctor.formats import FP16, format_of_dtype
+from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
+from ampdoctor.trace.schema import OpRow, StepRow, TensorRow, TwinRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+EARLY = 2
+"""The first second opinion: the steps before it say how large gradients are, and what is zero-initialised has moved."""
+
+DEFAULT_SCALE = 2.0**16
+"""The scale that torch's GradScaler starts from: what a user would get by default."""
+
+BF16 = Counterfactual("bf16")
+
+_HEADROOM = 2.0
+"""Gradients may grow: a scale is chosen this factor and more below what FP16 holds."""
+
+_HARMLESS = 0.999
+"""Cosine from which on a cure needs no further one; RULES.md calls 0.9997 no fault."""
+
+_MOST_ISLANDS = 4
+"""Modules kept in FP32 at most: beyond that, BF16 is the simpler advice."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be executed beside one step.
+
+    Attributes:
+        reason: first, asked, or the vital that turned.
+        half: name of the format that the run holds in half.
+        counterfactuals: the settings; FP32 is the first where there are any.
+        local: look at each operation by itself as well.
+        declined: why there is less than there should be.
+    """
+
+    reason: str
+    half: str
+    counterfactuals: tuple[Counterfactual, ...]
+    local: bool
+    declined: str | None = None
+
+
+class Knowledge:
+    """What the rows written so far say that a plan needs."""
+
+    def __init__(self) -> None:
+        self.half: str | None = None
+        self.examined = False
+        self._largest = 0.0
+        self._losing: dict[str, float] = {}
+        self._cosines: dict[str, float] = {}
+        self._bytes: dict[int, float] = {}
+
+    def learn(self, rows: Iterable[tuple[str, Any]]) -> None:
+        """Take note of a step's rows."""
+        for _, row in rows:
+            if isinstance(row, TensorRow):
+                self._tensor(row)
+            elif isinstance(row, OpRow):
+                self._operation(row)
+            elif isinstance(row, TwinRow) and row.role == "gradient" and row.cosine is not None:
+                self._cosines[row.counterfactual] = row.cosine
+            elif isinstance(row, StepRow):
+                self.examined |= row.examined
+
+    def best_scale(self) -> float | None:
+        """Return the largest power of two at which no gradient seen so far comes near FP16's largest number."""
+        if not self._largest:
+            return None
+        return 2.0 ** math.floor(math.log2(FP16.max / _HEADROOM / self._largest))
+
+    def step_bytes(self) -> float:
+        """Return the bytes of the tensors of an examined step: what a twin in FP32 may need about twice of."""
+        return max(self._bytes.values(), default=0.0)
+
+    def unsatisfied(self, name: str) -> bool:
+        """Whether the counterfactual `name` was tried and turns the gradient all the same."""
+        return self._cosines.get(name, 1.0) < _HARMLESS
+
+    def wants_islands(self) -> bool:
+        """Whether FP16 at its best scale was tried, was not enough, and modules in FP32 were not tried yet."""
+        tried = [name for name in self._cosines if name.startswith("fp16@")]
+        islands = any("+fp32:" in name for name in tried)
+        return (
+            bool(tried and self._losing) and not islands and all(self.unsatisfied(n) for n in tried)
+        )
+
+    def losing_modules(self) -> list[str]:
+        """Return the modules whose operations lose most of their energy, worst first."""
+        return sorted(self._losing, key=lambda m: -self._losing[m])
+
+    def _tensor(self, row: TensorRow) -> None:
+        number_format = format_of_dtype(row.dtype)
+        if row.dtype in {"float16", "bfloat16"} and number_format is not None:
+            self.half = number_format.name
+        if row.role in {"grad_output", "weight_grad"}:
+            self._largest = max(self._largest, row.absmax / (row.loss_scale or 1.0))
+        size = number_format.bytes if number_format else None
+        if row.role in {"activation", "grad_output", "weight_grad"}:
+            self._bytes[row.step] = self._bytes.get(row.step, 0.0) + row.numel * (size or 4)
+
+    def _operation(self, row: OpRow) -> None:
+        if row.direction == "backward" and row.module and row.energy_lost:
+            self._losing[row.module] = max(row.energy_lost, self._losing.get(row.module, 0.0))
+
+
+def counterfactuals(known: Knowledge, half: str) -> tuple[Counterfactual, ...]:
+    """Return what to carry, the most telling first: a plan that must be smaller leaves the last ones out."""
+    wanted = [FP32]
+    if half == "fp16":
+        wanted.append(BF16)
+    best = known.best_scale()
+    if best is not None:
+        wanted += _with_scale(known, best)
+    if half == "fp16" and best != DEFAULT_SCALE:
+        wanted.append(Counterfactual("fp16", DEFAULT_SCALE))
+    return tuple(wanted)
+
+
+def _with_scale(known: Knowledge, best: float) -> Sequence[Counterfactual]:
+    """Return FP16 at the best scale and, where that was tried and is not enough, with modules kept in FP32."""
+    scaled = Counterfactual("fp16", best)
+    modules = known.losing_modules()
+    if not modules or not known.unsatisfied(scaled.name):
+        return [scaled]
+    sizes = sorted({n for n in (1, 2, _MOST_ISLANDS) if n <= len(modules)})
+    return [scaled, *(Counterfactual("fp16", best, tuple(modules[:n])) for n in sizes)]
