@@ -17,7 +17,7 @@ from ampdoctor.record.twin.randomness import Draws, masked_dropout
 from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampdoctor.record.twin.storages import Twin
 
@@ -116,19 +116,27 @@ class CarriedTwin:
     def _concerned(self, operation: Operation) -> bool:
         """Whether the operation could come out differently: a twin goes in, or another format is meant."""
         for tensor in tensors_of((*operation.args, *operation.kwargs.values())):
-            if tensor.layout is not torch.strided or self.storages.of(tensor) is not None:
-                return True
-            if tensor.dtype in HALVES and (self._any_island or tensor.dtype is not self._dtype):
+            if not _has_memory(tensor):
+                if tensor.layout is not torch.sparse_coo or self._concerns(tensor._values()):
+                    return True
+            elif self._concerns(tensor):
                 return True
         named = (
             v for v in (*operation.args, *operation.kwargs.values()) if isinstance(v, torch.dtype)
         )
         return any(d in HALVES and (self._any_island or d is not self._dtype) for d in named)
 
+    def _concerns(self, tensor: torch.Tensor) -> bool:
+        other = tensor.dtype in HALVES and (self._any_island or tensor.dtype is not self._dtype)
+        return other or self.storages.of(tensor) is not None
+
     def _twin(self, value: Any, written: bool, half: torch.dtype) -> Any:
         """Return an argument as the twin's operation is given it."""
         if isinstance(value, torch.dtype):
             return half if value in HALVES else value
+        if value.layout is torch.sparse_coo and not written:
+            values = self._twin(value._values(), False, half)
+            return _with_values(value, values)
         _check(value)
         twin = self.storages.of(value)
         if twin is None:
@@ -184,7 +192,7 @@ class CarriedTwin:
     def _register(self, operation: Operation, result: Any, twin: Any) -> None:
         """Make the twin's results the twins of the run's results; what was written in place is there already."""
         places = {t.untyped_storage()._cdata for t in _strided(operation.args, operation.kwargs)}
-        for ours, other in zip(tensors_of(result), tensors_of(twin), strict=True):
+        for ours, other in zip(_dense(result), _dense(twin), strict=True):
             if not _has_memory(ours) or ours.untyped_storage()._cdata in places:
                 continue
             if ours.dtype not in HALVES and other.dtype is not ours.dtype:
@@ -201,7 +209,7 @@ class CarriedTwin:
     def _take_over(self, operation: Operation, result: Any) -> None:
         """What the run has computed stands for the twin as well."""
         half = self._half_at(operation)
-        for tensor in (*tensors_of(result), *operation.written()):
+        for tensor in (*_dense(result), *_dense(list(operation.written()))):
             if not _has_memory(tensor):
                 continue
             twin: Twin | None = self.storages.of(tensor)
@@ -228,6 +236,22 @@ def _has_memory(tensor: torch.Tensor) -> bool:
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     )
     return plain and not tensor.is_quantized and tensor.device.type != "meta"
+
+
+def _dense(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in `value`; for a sparse one, what holds its values."""
+    for tensor in tensors_of(value):
+        yield tensor._values() if tensor.layout is torch.sparse_coo else tensor
+
+
+def _with_values(sparse: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    return torch.sparse_coo_tensor(
+        sparse._indices(),
+        values,
+        sparse.shape,
+        is_coalesced=sparse.is_coalesced(),
+        check_invariants=False,
+    )
 
 
 def _kind_of(tensor: torch.Tensor) -> str:
