@@ -56,6 +56,8 @@ class Tails(NamedTuple):
         flushed: elements at or below half a unit.
         energy: sum of squares below half a unit, below a quarter, and so on by halves, in square units.
         at_unit: mean square, in square units, of the elements that are rounded to one unit.
+        deep: elements in each of the DEPTHS binades below half a unit, the lowest first, with all below it.
+        pieces: elements between 1/2, 1, 1.5, 2, 3.5 and 4 units.
     """
 
     prior: Array
@@ -63,6 +65,8 @@ class Tails(NamedTuple):
     flushed: Array
     energy: Array
     at_unit: Array
+    deep: Array
+    pieces: Array
 
 
 class Tail(NamedTuple):
@@ -81,12 +85,19 @@ def most_likely_tail(counts: Array, mantissa_bits: int) -> Tail:
     """
     grid = tails(mantissa_bits)
     total = float(counts.sum())
-    log_weights = grid.log_bins @ (counts * min(1.0, MOST_EVIDENCE / total))
-    weights = grid.prior * np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
+    weights = likelihoods(counts, mantissa_bits)
     flushed = total * _averaged(weights, grid.flushed)
     energy = total * _averaged(weights, grid.energy)
     return Tail(float(flushed), energy, float(weights @ grid.at_unit))
+
+
+def likelihoods(counts: Array, mantissa_bits: int, most_evidence: float = MOST_EVIDENCE) -> Array:
+    """Return the weight of each distribution, one in total, given the elements in each bin of the window."""
+    grid = tails(mantissa_bits)
+    log_weights = grid.log_bins @ (counts * min(1.0, most_evidence / float(counts.sum())))
+    weights: Array = grid.prior * np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    return weights
 
 
 def _averaged(weights: Array, ratios: Array) -> Array:
@@ -109,6 +120,8 @@ def tails(mantissa_bits: int) -> Tails:
     edges = _edges(mantissa_bits)
     below, squares = _summed(density, t, edges), _summed(density * 4.0**t, t, edges[:2])
     deeper = _summed(density * 4.0**t, t, np.arange(-1.0, -1.0 - DEPTHS, -1.0))
+    deep = np.diff(_summed(density, t, np.arange(-DEPTHS, 0.0)), axis=1, prepend=0.0)
+    pieces = np.diff(_summed(density, t, np.log2([0.5, 1.0, 1.5, 2.0, 3.5, 4.0])), axis=1)
     bins = np.diff(below, axis=1)
     visible = bins.sum(axis=1)
     kept = visible > FEWEST * below[:, -1]
@@ -120,6 +133,8 @@ def tails(mantissa_bits: int) -> Tails:
         below[kept, 0] / visible[kept],
         deeper[kept] / visible[kept, None],
         (squares[kept, 1] - squares[kept, 0]) / np.maximum(bins[kept, 0], 1e-300),
+        deep[kept] / visible[kept, None],
+        pieces[kept] / visible[kept, None],
     )
 
 

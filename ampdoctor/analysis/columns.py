@@ -19,6 +19,12 @@ def nonfinite_steps(run: Run, *roles: str) -> list[int]:
     return sorted(set(table.filter(wanted)["step"].to_pylist()))
 
 
+def recorded_steps(run: Run, role: str) -> set[int]:
+    """Return the steps on which a tensor in `role` was recorded."""
+    table = run.table("tensors")
+    return set(table.filter(pc.equal(table["role"], role))["step"].to_pylist())
+
+
 def recorded_dtypes(run: Run, *roles: str) -> set[str]:
     """Return the dtypes of the tensors recorded in one of `roles`."""
     table = run.table("tensors")

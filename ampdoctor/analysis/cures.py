@@ -44,10 +44,24 @@ def half_weights(run: Run) -> bool:
     return any(m.trainable and {"float16", "bfloat16"} & set(m.dtypes) for m in run.modules)
 
 
-def dynamic_scaler(run: Run, scale: float, expected: str) -> Fix:
-    """Scale the loss with a GradScaler that starts at `scale`."""
+def dynamic_scaler(
+    run: Run, scale: float, expected: str, growth_interval: int | None = None
+) -> Fix:
+    """Scale the loss with a GradScaler that starts at `scale`, and doubles it as often as torch has it or as said."""
+    growth = f", growth_interval={growth_interval}" if growth_interval is not None else ""
+    return _scaler(run, f"init_scale={scale_code(scale)}{growth}", "dynamic", expected)
+
+
+def static_scaler(run: Run, scale: float, expected: str) -> Fix:
+    """Scale the loss by a number that stays."""
+    return _scaler(
+        run, f"init_scale={scale_code(scale)}, growth_interval=10**9", "static", expected
+    )
+
+
+def _scaler(run: Run, settings: str, kind: str, expected: str) -> Fix:
     lines = [
-        f'scaler = torch.amp.GradScaler("{device_type(run)}", init_scale={scale_code(scale)})  # once, before the loop',
+        f'scaler = torch.amp.GradScaler("{device_type(run)}", {settings})  # once, before the loop',
         "",
         f"scaler.scale(loss).backward(){comment(line_of(run, 'backward'))}",
         f"scaler.step(optimizer){comment(line_of(run, 'optimizer_step', 'scaler_step'), optimizer_type(run))}",
@@ -57,7 +71,7 @@ def dynamic_scaler(run: Run, scale: float, expected: str) -> Fix:
         lines.insert(
             0, "model.float()  # a GradScaler needs FP32 weights; autocast makes the half copies"
         )
-    return Fix("Scale the loss with a dynamic GradScaler", "\n".join(lines), expected)
+    return Fix(f"Scale the loss with a {kind} GradScaler", "\n".join(lines), expected)
 
 
 def bf16_autocast(run: Run, expected: str) -> Fix:

@@ -1,4 +1,4 @@
-"""Whether what FP16 flushes matters, as a twin step measured it: the gradient beside that of FP32, not a count of zeros.
+"""Whether what FP16 flushes matters, as a twin step measured it: the gradient beside FP32's, not a count of zeros.
 
 Where a twin spoke, it overrules the estimate, within limits:
 
@@ -18,27 +18,24 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import optimizer_type
-from ampdoctor.analysis.measured import flushed_share, latest, wrong_share
-from ampdoctor.analysis.vanishing import EARLY, hurt_share
+from ampdoctor.analysis.measured import latest, wrong_share
+from ampdoctor.analysis.range_or_rounding import by_flushing
+from ampdoctor.analysis.vanishing import hurt_share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ampdoctor.analysis.limits import Limits
     from ampdoctor.analysis.measured import MeasuredStep, Measurement
     from ampdoctor.analysis.vanishing import Vanishing
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TwinRow
 
-REGAINED = 0.5
-"""A setting with more range that leaves at most this share of the error shows that range was what was lacking."""
-
-EXPLAINS = 0.01
-"""Flushing one element in a hundred, or a hundredth of a gradient's energy, may explain that it is turned."""
-
 MOST_BY_ROUNDING = 2.0
 """What is above half the smallest subnormal is rounded up to all of it: no norm more than doubles. One that does was
 compared at the wrong loss scale."""
+
+FIRST_STEPS = 2
+"""On the first step what is zero-initialised (LoRA's B, residual branches) lets no gradient through, and on the second
+little: what is measured on them may be of these steps alone."""
 
 WORSE = 0.1
 """Difference of two shares from which on one step is worse than another."""
@@ -101,15 +98,15 @@ def materiality(run: Run, found: Vanishing, limits: Limits) -> Materiality | Non
         (r for r in matrices if _hurt(step, r, limits)), key=lambda r: -(wrong_share(r) or 0.0)
     )
     harm = _harm(step, step.run, len(hurt) / len(matrices) if matrices else 0.0, limits)
-    alike = _outgrown if harm >= Harm.PART else _worse_later
+    stale = _outgrown(found, step) if harm >= Harm.PART else _worse_later(found, step, limits)
     return Materiality(
         step,
         step.run,
         harm,
         tuple(hurt),
         len(matrices),
-        speaks=not alike(found, step),
-        early=step.step < EARLY and found.judged[-1].row.step > step.step,
+        speaks=not stale,
+        early=step.step < FIRST_STEPS and found.judged[-1].row.step > step.step,
     )
 
 
@@ -128,7 +125,7 @@ def _harm(step: MeasuredStep, own: Measurement, hurt: float, limits: Limits) -> 
         return Harm.HARMLESS if not whole.nonzero else Harm.UNCLEAR
     if whole.norm_ratio > MOST_BY_ROUNDING:
         return Harm.UNCLEAR
-    flushing = _by_flushing(step, own, whole)
+    flushing = by_flushing(step, own, whole)
     if (wrong >= limits.wrong_error and flushing) or hurt >= limits.modules_error:
         return Harm.WHOLE
     if (wrong >= limits.wrong_warning and flushing) or hurt >= limits.modules_warning:
@@ -142,48 +139,18 @@ def _hurt(step: MeasuredStep, row: TwinRow, limits: Limits) -> bool:
     wrong = wrong_share(row)
     if step.run is None or wrong is None or not row.flushed:
         return False
-    return wrong >= limits.lost_energy and _by_flushing(step, step.run, row)
+    return wrong >= limits.lost_energy and by_flushing(step, step.run, row)
 
 
-def _by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
-    """Whether what is wrong with `row`, a gradient of the run itself, comes of range and not of rounding."""
-    wrong = wrong_share(row) or 0.0
-    rivals = [w for m in step.others if _wider(m, own) and (w := _wrong_at(m, row)) is not None]
-    if any(w <= REGAINED * wrong for w in rivals):
-        return True
-    if any(_is_bf16(m) for m in step.others):
-        return False
-    flushed = [row, *(own.outputs if row.role == "gradient" else ())]
-    return any(flushed_share(r) >= EXPLAINS or (r.energy_lost or 0.0) >= EXPLAINS for r in flushed)
-
-
-def _wider(other: Measurement, own: Measurement) -> bool:
-    """Whether a setting has more room for small gradients than the run had."""
-    a = other.gradient
-    larger = (a.loss_scale or 1.0) > (own.gradient.loss_scale or 1.0)
-    return larger or bool(a.fp32_modules) or _is_bf16(other)
-
-
-def _is_bf16(setting: Measurement) -> bool:
-    return setting.name.startswith("bf16")
-
-
-def _wrong_at(other: Measurement, row: TwinRow) -> float | None:
-    """Return what is wrong in another setting with the gradient that `row` is."""
-    rows: Sequence[TwinRow] = (other.gradient, *other.weights)
-    key = (row.role, row.module, row.slot, row.call)
-    same = [r for r in rows if (r.role, r.module, r.slot, r.call) == key]
-    return wrong_share(same[0]) if same else None
-
-
-def _worse_later(found: Vanishing, step: MeasuredStep) -> bool:
+def _worse_later(found: Vanishing, step: MeasuredStep, limits: Limits) -> bool:
     """Whether the estimate finds later steps worse than the twin step, which then does not speak for them."""
     own = min(found.judged, key=lambda s: abs(s.row.step - step.step))
     last = found.last
     if last.row.step <= step.step:
         return False
     lost, lost_later = (max(s.lost for s in g.all_sites) for g in (own, last))
-    return hurt_share(last) > hurt_share(own) + WORSE or lost_later > lost + WORSE
+    more = hurt_share(last, limits) - hurt_share(own, limits)
+    return more > WORSE or lost_later > lost + WORSE
 
 
 def _outgrown(found: Vanishing, step: MeasuredStep) -> bool:

@@ -139,6 +139,7 @@ def declined(run: Run) -> tuple[TwinStepRow, ...]:
     return tuple(row for row in run.twin_steps if row.declined is not None)
 
 
+@once_per_run
 def refuted_replays(run: Run) -> frozenset[int]:
     """Return the steps whose only second opinion is a replay that did not come out as the step had."""
     confirmed = {r.step for r in run.twin_steps if r.confirmed is not False and r.kind != "local"}

@@ -80,8 +80,8 @@ def _tensors(told: Materiality) -> list[Evidence]:
         return []
     worst: TwinRow = told.hurt[0]
     text = (
-        f"{len(told.hurt)} of {counted(told.tensors, 'weight gradient')} are hurt by themselves; most of all "
-        f"{place(worst.site)}, with {percent(flushed_share(worst))} flushed."
+        f"Weight gradients that are hurt by themselves: {len(told.hurt)} of {told.tensors}, most of all "
+        f"{place(worst.site)} with {percent(flushed_share(worst))} flushed."
     )
     return [_measured("hurt_weight_gradients", len(told.hurt), text)]
 

@@ -59,7 +59,7 @@ class VanishingCase:
 
     def summary(self, how: str) -> str:
         """Return the case in one sentence, given how the loss is scaled."""
-        begin = "Underflow without harm" if self.harmless else "FP16 gradients vanish"
+        begin = "Harmless underflow" if self.harmless else "FP16 gradients vanish"
         return f"{begin} {how}: {self.what}."
 
 
@@ -122,8 +122,11 @@ def _verdict(found: Vanishing, told: Materiality | None, limits: Limits) -> Verd
         # The first steps may be special, and what came later looks well.
         return verdict | {"grade": Grade.MEASURED, "confidence": Confidence.MEDIUM}
     by_harm = {Harm.PART: Severity.WARNING, Harm.WHOLE: Severity.ERROR}
+    severity = by_harm.get(told.harm, Severity.NOTE)
+    if told.harmful and told.early and estimated.rank < severity.rank:
+        severity = estimated  # it may have become worse since
     return verdict | {
         "grade": Grade.MEASURED,
         "confidence": Confidence.HIGH,
-        "severity": by_harm.get(told.harm, Severity.NOTE),
+        "severity": severity,
     }

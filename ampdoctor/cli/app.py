@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ampdoctor import __version__
-from ampdoctor.cli import demo, diagnose, explain, formats, run
+from ampdoctor.cli import demo, diagnose, explain, formats, run, whatif
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report.terminal import console, tell
 
@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(diagnose.diagnose)
+app.command()(whatif.whatif)
 app.command()(explain.explain)
 app.command()(formats.formats)
 app.command()(demo.demo)

@@ -51,6 +51,15 @@ def run(
             min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations."
         ),
     ] = 0.03,
+    prove: Annotated[
+        bool | None,
+        typer.Option(
+            "--prove/--no-prove",
+            help="Execute examined steps in other formats and loss scales as well: all of them, or none. "
+            "By default one early, and one at each onset of trouble.",
+            show_default=False,
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
     live: Annotated[
         bool, typer.Option("--live/--no-live", help="Print findings as they appear.")
@@ -69,7 +78,7 @@ def run(
     to = console(stderr=True)
     if not quiet:
         tell(f"recording to {folder}", to, style="dim")
-    recording = Recording(out=folder, every=every, budget=budget, strict=strict)
+    recording = Recording(out=folder, every=every, budget=budget, prove=prove, strict=strict)
     returncode = _record(command, recording, config if live and not quiet else None, to)
     _tell_outcome(folder, returncode, to, quiet=quiet, debug=context.obj.debug)
     return end_like(returncode)

@@ -48,6 +48,59 @@ def side_by_side(
     )
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A character at a value of the curve's place `place`; below the axis where `value` is None."""
+
+    place: int
+    value: float | None
+    character: str
+
+
+def marked(
+    curve: Curve,
+    limits: tuple[float, float],
+    names: Sequence[str],
+    marks: Sequence[Mark],
+    *,
+    width: int,
+    height: int = 12,
+    fine: bool = False,
+) -> str:
+    """Return one curve with marks on it.
+
+    Args:
+        curve: what to draw.
+        limits: lowest and highest of the value axis.
+        names: what to call each place below the axis, where there is room; empty for no name.
+        marks: drawn over the curve.
+        width: columns there are.
+        height: lines of the canvas.
+        fine: draw in Braille dots, 2 x 4 to a character.
+    """
+    title, *body, floor, _ = _panel(curve, limits, width, height, fine=fine)
+    margin = len(floor) - len(floor.lstrip()) + 1
+    inner = width - margin
+    low, high = limits
+    rows = [list(line) for line in body]
+    below, last = [" "] * width, max(1, len(curve.values) - 1)
+    for mark in marks:
+        column = margin + round(mark.place / last * (inner - 1))
+        if mark.value is None:
+            below[column] = mark.character
+            continue
+        row = round((high - mark.value) / (high - low) * (height - 1))
+        rows[min(max(row, 0), height - 1)][column] = mark.character
+    ticks = [" "] * width
+    for place, name in enumerate(names):
+        column = margin + round(place / last * (inner - 1))
+        start = min(max(column - len(name) // 2, 0), width - len(name))
+        if name and all(c == " " for c in ticks[max(start - 1, 0) : start + len(name) + 1]):
+            ticks[start : start + len(name)] = name
+    lines = [title, *("".join(row) for row in rows), floor, "".join(below), "".join(ticks)]
+    return "\n".join(line.rstrip() for line in lines if line.strip())
+
+
 def _beside(lines: Sequence[str]) -> str:
     return (" " * _GAP).join(lines).rstrip()
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
 from ampdoctor.analysis.forward import ForwardStep, forward_steps
 from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
+from ampdoctor.analysis.fp32_finite import finite_in_fp32, first_overflow, overflows_made
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.wording import counted, number
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
+from ampdoctor.analysis.overflow_report import birth_evidence, where_born, where_made
+from ampdoctor.finding import Confidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -18,8 +20,9 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ampdoctor.analysis.operations import Origin
     from ampdoctor.trace.run import Run
-    from ampdoctor.trace.schema import TensorRow
+    from ampdoctor.trace.schema import StepRow, TensorRow
 
 
 def _run(
@@ -99,6 +102,20 @@ def _division_by_zero() -> RunBuilder:
     return run
 
 
+def _twinned(run: RunBuilder, born_fp32: int, **where: object) -> RunBuilder:
+    """Give the last step of `run` local twins, in which the square in `down` is the first not to be finite."""
+    born = {"born": 30, "born_fp32": born_fp32, "first_born": 7, "overflowed": 30 - born_fp32}
+    run.twin_step(kind="local").op("aten.mm", "up")
+    return run.op("aten.pow", "down", file="train.py", line=41, absmax=2.5e5, **born, **where)
+
+
+def _inside_a_module() -> RunBuilder:
+    """The step itself was not examined; it was computed again."""
+    run = RunBuilder(device="cuda: NVIDIA A100").step(loss=2.3)
+    run.tensor("down", "activation", dtype="float16", exponents={3: 90}, inputs_finite=True)
+    return _twinned(run.step(loss=math.nan, examined=False), 0, source="replay")
+
+
 class ActivationOverflow(Rule):
     """An activation passes FP16's 65504 and becomes infinite: loss and gradients are NaN from there on.
 
@@ -118,7 +135,8 @@ class ActivationOverflow(Rule):
     Not to be mistaken for
         The -inf of an attention mask. Large values in a module that runs in FP32 on purpose. Weights or data that hold
         NaN already. A division by zero, or by an epsilon that FP16 makes zero, among small values. A run whose loss
-        had grown by orders of magnitude before: it diverged, in FP32 it would too.
+        had grown by orders of magnitude before: it diverged, in FP32 it would too. A step that was computed in FP32 as
+        well, and is not finite there either.
     """
 
     code = "AMP201"
@@ -142,26 +160,48 @@ class ActivationOverflow(Rule):
         Example("a diverging loss", _diverged),
         Example("NaN in the data", _bad_data),
         Example("a division by zero in a norm of small values", _division_by_zero),
+        Example("FP32 is not finite there either", lambda: _twinned(_run(posinf=20), 30)),
     )
     SICK = (
         Example("the output of a projection", lambda: _run(posinf=20, neginf=10)),
         Example("an operation between two modules", lambda: _run(slot="in", posinf=30)),
         Example("NaN out of an operation between two modules", lambda: _run(slot="in", nan=30)),
+        Example("an operation that overflows where FP32 is finite", _inside_a_module),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
         harmed = harmed_steps(run)
-        births = [
-            f
-            for f in forward_steps(run)
-            if f.birth is not None
-            and f.row.step in harmed
-            and f.weights_finite
-            and self._born_here(run, f, f.birth)
-            and loss_curve(run).growth_before(f.row.step) < self.threshold("diverged")
-        ]
-        if births and births[0].birth is not None:
+        births = self._births(run, harmed)
+        made = self._made(run, harmed)
+        first = min((f.row.step for f in births), default=None)
+        if made and (first is None or made[0].row.step < first):
+            yield self._by_operation(run, made, harmed[made[0].row.step])
+        elif births and births[0].birth is not None:
             yield self._finding(run, births, births[0].birth, harmed[births[0].row.step])
+
+    def _births(self, run: Run, harmed: dict[int, str]) -> list[ForwardStep]:
+        """Return the harmed steps on which an activation is the first to overflow, those left out that FP32 shares."""
+        candidates = [
+            (f, f.birth, finite_in_fp32(run, f.row.step))
+            for f in forward_steps(run)
+            if f.birth is not None and f.row.step in harmed and f.weights_finite
+        ]
+        shared = {birth.site for _, birth, finite in candidates if finite is False}
+        return [
+            f
+            for f, birth, finite in candidates
+            if finite is not False
+            and (finite or birth.site not in shared)
+            and (first_overflow(run, f.row.step, "forward") or self._born_here(run, f, birth))
+            and not self._diverged(run, f.row.step)
+        ]
+
+    def _made(self, run: Run, harmed: dict[int, str]) -> list[Origin]:
+        """Return the operations that overflow first on harmed steps, as local twins saw them on any step."""
+        return overflows_made(run, [s for s in harmed if not self._diverged(run, s)], "forward")
+
+    def _diverged(self, run: Run, step: int) -> bool:
+        return loss_curve(run).growth_before(step) >= self.threshold("diverged")
 
     def _born_here(self, run: Run, step: ForwardStep, birth: TensorRow) -> bool:
         """Whether the first nonfinite value is an overflow of FP16 and not, say, a division by zero.
@@ -178,68 +218,73 @@ class ActivationOverflow(Rule):
 
     def _finding(self, run: Run, births: list[ForwardStep], birth: TensorRow, harm: str) -> Finding:
         first, steps = births[0], len(births)
-        where = _where(birth, first)
+        where = where_born(birth, first)
         near = peak_before(run, birth) * self.threshold("near_max") >= FP16.max
         seen = birth.posinf + birth.neginf > 0 and near
-        lasting = (
-            steps >= self.threshold("steps_error")
-            or first.row is run.steps[-1]
-            or not first.row.found_inf
-        )
+        origin = first_overflow(run, first.row.step, "forward")
+        measured = origin is not None or finite_in_fp32(run, first.row.step) is True
         return self.finding(
             f"An activation overflows FP16 {where}: values beyond 65504 become infinite, and {harm}.",
-            evidence=_evidence(run, first, birth, steps),
-            fixes=_fixes(run, birth, where),
-            location=Location((f"{birth.site} (activation)",), first.row.step, births[-1].row.step),
-            confidence=Confidence.HIGH if seen else Confidence.MEDIUM,
-            severity=Severity.ERROR if lasting else Severity.WARNING,
+            evidence=[
+                *birth_evidence(run, first, birth, steps),
+                *(origin_evidence(origin) if origin else ()),
+                *twin_evidence(run, first.row.step),
+            ],
+            fixes=_fixes(
+                run, birth.module if birth.slot.startswith("out") else None, where, birth.step
+            ),
+            location=Location(
+                (f"{birth.site} (activation)",),
+                first.row.step,
+                births[-1].row.step,
+                source=origin.source if origin else None,
+            ),
+            confidence=Confidence.HIGH if seen or measured else Confidence.MEDIUM,
+            grade=Grade.MEASURED if measured else Grade.OBSERVED,
+            severity=self._severity(run, first.row, steps),
         )
 
+    def _by_operation(self, run: Run, made: list[Origin], harm: str) -> Finding:
+        """The finding where no tensor between modules shows it: on a step computed again, or inside a module."""
+        first = made[0]
+        step = next(s for s in run.steps if s.step == first.row.step)
+        where = where_made(first)
+        return self.finding(
+            f"An activation overflows FP16 {where}: values beyond 65504 become infinite, and {harm}.",
+            evidence=[*origin_evidence(first), *twin_evidence(run, step.step)],
+            fixes=_fixes(run, first.row.module or None, where, step.step),
+            location=Location(
+                (f"{first.row.module or first.row.op} (activation)",),
+                step.step,
+                made[-1].row.step,
+                source=first.source,
+            ),
+            grade=Grade.MEASURED,
+            severity=self._severity(run, step, len(made)),
+        )
 
-def _where(birth: TensorRow, step: ForwardStep) -> str:
-    if birth.slot.startswith("out"):
-        return f"in `{birth.module or 'the model'}`"
-    before = step.activations[-1].module if step.activations else ""
-    return (
-        f"between `{before}` and `{birth.module}`"
-        if before
-        else f"on the way into `{birth.module}`"
-    )
-
-
-def _evidence(run: Run, step: ForwardStep, birth: TensorRow, steps: int) -> list[Evidence]:
-    peak, largest = peak_before(run, birth), step.largest_half
-    first, examined = birth.step, counted(len(forward_steps(run)), "step")
-    evidence = [
-        Evidence(
-            "nonfinite_elements", birth.nonfinite,
-            f"On step {first}, {birth.nonfinite} of {birth.numel} elements of `{birth.site}` (FP16) are infinite or "
-            "NaN: the first in the forward pass.",
-        ),
-        Evidence("steps_affected", steps, f"So it is on {steps} of {examined} examined."),
-    ]  # fmt: skip
-    if peak:
-        text = f"The largest finite value seen there is {number(peak)}; FP16 ends at 65504."
-        evidence.insert(1, Evidence("largest_finite", peak, text))
-    if largest is not None:
-        text = f"What comes before it is finite: at most {number(largest.absmax)}, in `{largest.site}`."
-        evidence.insert(1, Evidence("largest_before", largest.absmax, text))
-    return evidence
+    def _severity(self, run: Run, first: StepRow, steps: int) -> Severity:
+        """One batch that a scaler skips is not yet a fault of the run."""
+        lasting = (
+            steps >= self.threshold("steps_error") or first is run.steps[-1] or not first.found_inf
+        )
+        return Severity.ERROR if lasting else Severity.WARNING
 
 
-def _fixes(run: Run, birth: TensorRow, where: str) -> list[Fix]:
-    out = birth.slot.startswith("out")
+def _fixes(run: Run, module: str | None, where: str, step: int) -> list[Fix]:
     block = f"""\
 with torch.autocast("{device_type(run)}", enabled=False):
     h = h.float()  # and what is computed {where}"""
     own = "FP32 holds values up to 3e38; the rest stays in FP16. Mind that the next FP16 module casts its input back."
     island = (
-        fp32_island(run, birth.module, own) if out else Fix(f"Compute in FP32 {where}", block, own)
+        Fix(f"Compute in FP32 {where}", block, own)
+        if module is None
+        else fp32_island(run, module, own)
     )
     clamp = "h = h.clamp(-65504, 65504)  # torch.finfo(torch.float16).max"
     return [
         island,
-        bf16_autocast(run, "BF16 has FP32's range: values up to 3e38."),
+        tried(run, step, "bf16", bf16_autocast(run, "BF16 has FP32's range: values up to 3e38.")),
         Fix(
             "Clamp to FP16's range",
             clamp,

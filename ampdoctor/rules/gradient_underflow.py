@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.choosing import Cure
 from ampdoctor.analysis.cures import bf16_autocast, device_type, dynamic_scaler, fp32_island
 from ampdoctor.analysis.gradients import fp16_gradients_missing
 from ampdoctor.analysis.limits import LIMITS, Limits
+from ampdoctor.analysis.materiality import materiality
+from ampdoctor.analysis.measured_fixes import with_measured
+from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
 from ampdoctor.analysis.range_report import (
     expected_at_suggested,
     no_range_evidence,
@@ -71,6 +75,13 @@ def _harmless_tail() -> RunBuilder:
     return _run(spread | {-27: 1500, -26: 1500}, spread, 3000)
 
 
+def _twin(run: RunBuilder, flushed: int, cosine: float, lost: float, **whole: float) -> RunBuilder:
+    """Give the last step of `run` an FP32 twin, beside which so much of the gradient is flushed."""
+    columns = {"flushed": flushed, "cosine": cosine, "norm_ratio": cosine, "energy_lost": lost}
+    run.twin_step("fp32").twin("run", "head", "weight_grad", shape=[10, 10], **columns)
+    return run.twin("run", "", "gradient", **(columns | whole))
+
+
 def _converged() -> RunBuilder:
     """The loss falls to a thousandth of its start, and the gradients with it."""
     run = RunBuilder(device="cuda: NVIDIA A100")
@@ -111,6 +122,8 @@ class GradientUnderflow(Rule):
         Zeros that the model makes in every format: ReLU, dropout, unused embedding rows, LoRA's and zero-initialised
         branches' first step, frozen layers. They leave the rest of the gradient far above FP16's edge. A tail that
         flushes but holds next to no energy changes no update. A run that has converged has small gradients by right.
+        Where a step was computed in FP32 as well (a twin step), the direction and length of the gradient beside that
+        of FP32 decide, and not what is estimated: a cosine of 0.999 is no fault, however much is flushed.
     """
 
     code = "AMP101"
@@ -128,10 +141,15 @@ class GradientUnderflow(Rule):
         Example("a flushed tail that holds no energy", _harmless_tail),
         Example("a converged run", _converged),
         Example("zeros by ReLU, dropout and zero initialisation", _structural_zeros),
+        Example("measured: flushed, and harmless", lambda: _twin(_collapsed(), 40, 0.9997, 6e-4)),
+        Example(
+            "measured: all zeros are the model's own", lambda: _twin(_collapsed(), 0, 1.0, 0.0)
+        ),
     )
     SICK = (
         Example("the loss's gradient is flushed at its cast to FP16", _collapsed),
         Example("nothing left below the head", _no_cast_and_nothing_left),
+        Example("measured: hurt, where nothing shows", lambda: _twin(_healthy(), 18, 0.71, 0.4)),
     )
 
     def lacks(self, run: Run) -> list[str]:
@@ -148,21 +166,41 @@ class GradientUnderflow(Rule):
             return
         found = vanishing(run, limits)
         if unscaled and found is not None and not found.hurt:
-            yield from self._tail(found, scaling)
+            yield from self._tail(run, found, scaling, limits)
 
     def _fault(self, run: Run, case: VanishingCase) -> Finding:
         scales, scaling = case.scales, case.scaling
         room = scales.has_room
         how = f"with {scaling.phrase}" if room else without_room(scales)
         reason = range_evidence(scales) if room else no_range_evidence(scales)
+        fixes = _fixes(run, scaling, scales) if room else _fixes_without_room(run, scales)
         return self.finding(
-            f"FP16 gradients vanish {how}: {case.what}.",
-            evidence=[*case.evidence, *_factor_evidence(scaling), *reason],
-            fixes=_fixes(run, scaling, scales) if room else _fixes_without_room(run, scales),
+            case.summary(how),
+            evidence=[
+                *case.evidence,
+                *_factor_evidence(scaling),
+                *([] if case.harmless else reason),
+            ],
+            fixes=[] if case.harmless else fixes,
             **case.verdict,
         )
 
-    def _tail(self, found: Vanishing, scaling: LossScaling) -> Iterator[Finding]:
+    def _tail(
+        self, run: Run, found: Vanishing, scaling: LossScaling, limits: Limits
+    ) -> Iterator[Finding]:
+        """What flushes without harm: as a twin measured it, else as it is estimated."""
+        told = materiality(run, found, limits)
+        if told is not None and told.harmless:
+            if told.own.flushed >= self.threshold("tail_flushed"):
+                yield self.finding(
+                    f"Harmless underflow with {scaling.phrase}: {what_measured(told)}.",
+                    evidence=measured_evidence(run, told),
+                    fixes=[],
+                    location=measured_location(told),
+                    grade=Grade.MEASURED,
+                    severity=Severity.NOTE,
+                )
+            return
         site = max(found.last.all_sites, key=lambda s: s.flushed)
         if site.flushed < self.threshold("tail_flushed") or site.lost == 1.0:
             return
@@ -191,17 +229,18 @@ def _factor_evidence(scaling: LossScaling) -> list[Evidence]:
 def _fixes(run: Run, scaling: LossScaling, scales: ScaleRange) -> list[Fix]:
     bf16 = bf16_autocast(run, "Gradients keep FP32's range unscaled.")
     if scales.suggested is None:
-        return [bf16]
+        return with_measured(run, [bf16])
     expected = f"{expected_at_suggested(scales)}; the scaler divides the gradients again before the optimizer's step."
-    scaler = dynamic_scaler(run, scales.suggested, expected)
+    scaler, own = dynamic_scaler(run, scales.suggested, expected), {}
     if scaling.kind is ScalingKind.DISABLED:
         code = f'scaler = torch.amp.GradScaler("{device_type(run)}", enabled=True)'
         scaler = Fix("Enable the GradScaler that the script has", code, expected, Grade.ESTIMATED)
-    return [scaler, bf16] if scales.lost is not None else [bf16, scaler]
+        own = {Cure.DYNAMIC_SCALE: scaler}
+    return with_measured(run, [scaler, bf16] if scales.lost is not None else [bf16, scaler], own)
 
 
 def _fixes_without_room(run: Run, scales: ScaleRange) -> list[Fix]:
-    return [
+    fixes = [
         bf16_autocast(run, "Gradients keep FP32's range, which holds both ends."),
         fp32_island(
             run,
@@ -209,3 +248,4 @@ def _fixes_without_room(run: Run, scales: ScaleRange) -> list[Fix]:
             "The gradients of the module with the smallest ones no longer pass through FP16.",
         ),
     ]
+    return with_measured(run, fixes)

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps
-from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
+from ampdoctor.analysis.fp32_finite import (
+    finite_in_fp32,
+    first_overflow,
+    largest_gradient,
+    overflows_made,
+)
 from ampdoctor.analysis.gradients import fp16_gradients_missing, gradient_steps
 from ampdoctor.analysis.loss import loss_curve
+from ampdoctor.analysis.measured_fixes import with_measured
+from ampdoctor.analysis.origin_report import origin_evidence, twin_evidence
 from ampdoctor.analysis.overflow import backward_overflows
-from ampdoctor.analysis.scale_range import scale_range
+from ampdoctor.analysis.overflow_report import gradient_evidence
+from ampdoctor.analysis.scale_range import Peak, scale_range
 from ampdoctor.analysis.scale_updates import scale_updates
-from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.wording import counted, number, percent, place, scale_code, scale_text
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.analysis.scaling import LossScaling, ScalingKind, hand_scales, loss_scaling
+from ampdoctor.analysis.smaller_scale import smaller_scale, smaller_scale_fixes
+from ampdoctor.analysis.wording import counted, number, percent, place, scale_text
+from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
 from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -25,8 +34,21 @@ if TYPE_CHECKING:
 
     from ampdoctor.analysis.gradient_sites import GradientSite
     from ampdoctor.analysis.gradients import GradientStep
-    from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.analysis.operations import Origin
     from ampdoctor.trace.run import Run
+
+
+@dataclass(frozen=True)
+class _Overflow:
+    """A gradient that the loss scale drives beyond FP16: where, at which scale, and what is known of it."""
+
+    where: str
+    scale: float
+    peak: Peak | None
+    evidence: list[Evidence]
+    location: Location
+    confidence: Confidence
+    grade: Grade
 
 
 def _step(
@@ -88,6 +110,17 @@ def _fits() -> RunBuilder:
     return run
 
 
+def _replayed(born_fp32: int) -> RunBuilder:
+    """The step that overflowed was not examined, and computed again."""
+    run = RunBuilder(device="cuda: NVIDIA A100")
+    _step(run, 6, factor=2.0**15)
+    run.step(loss=2.3, examined=False).call("backward", scaled="none", factor=2.0**15)
+    run.twin_step(kind="replay", confirmed=True).op("aten.mul", "head", source="replay")
+    columns = {"born": 9, "born_fp32": born_fp32, "first_born": 7, "absmax": 9e4}
+    run.op("aten.convolution_backward", "head", direction="backward", source="replay", **columns)
+    return run.step(loss=math.nan).tensor("head", "weight", slot="weight", nan=100)
+
+
 class LossScaleTooLarge(Rule):
     """The loss scale pushes gradients beyond FP16's largest number, and nothing lowers it.
 
@@ -106,7 +139,7 @@ class LossScaleTooLarge(Rule):
 
     Not to be mistaken for
         A dynamic scaler that steps down from 65536 in the first steps: that is how it finds its scale. An infinity that
-        comes from the forward pass: then no scale helps. A diverging loss.
+        comes from the forward pass: then no scale helps. A gradient that FP32 makes infinite too. A diverging loss.
     """
 
     code = "AMP103"
@@ -128,11 +161,13 @@ class LossScaleTooLarge(Rule):
     HEALTHY = (
         Example("a dynamic scaler finds its scale", _calibration),
         Example("a hand-written factor that fits", _fits),
+        Example("a gradient that FP32 makes infinite too", lambda: _replayed(9)),
     )
     SICK = (
         Example("a hand-written factor of 2^22", _hand_written),
         Example("weights that break between two examined steps", _broken_unseen),
         Example("a scaler that can't step back", _scaler_that_stays),
+        Example("an overflow on a step that was computed again", lambda: _replayed(0)),
     )
 
     def lacks(self, run: Run) -> list[str]:
@@ -141,11 +176,17 @@ class LossScaleTooLarge(Rule):
     def check(self, run: Run) -> Iterator[Finding]:
         scaling = loss_scaling(run)
         by_hand = scaling.kind is ScalingKind.HAND_WRITTEN
-        overflows = backward_overflows(run)
-        if overflows and (by_hand or self._stuck(run)):
+        if not by_hand and not self._stuck(run):
+            return
+        overflows = [
+            o for o in backward_overflows(run) if finite_in_fp32(run, o.step.row.step) is not False
+        ]
+        failed = [s.step for s in run.steps if s.loss is None or math.isfinite(s.loss)]
+        made = overflows_made(run, failed, "backward")
+        if overflows:
             first = overflows[0]
             evidence = [
-                _site_evidence(first.first),
+                gradient_evidence(first.first),
                 Evidence(
                     "largest_activation",
                     first.largest_activation,
@@ -153,7 +194,9 @@ class LossScaleTooLarge(Rule):
                 ),
             ]
             yield self._finding(run, scaling, first.step, first.first, evidence, Confidence.HIGH)
-        elif by_hand and not overflows:
+        elif made:
+            yield self._by_operation(run, scaling, made)
+        elif by_hand and not backward_overflows(run):
             yield from self._unseen(run, scaling)
 
     def _stuck(self, run: Run) -> bool:
@@ -181,7 +224,7 @@ class LossScaleTooLarge(Rule):
         top = max(before[-1].sites, key=lambda s: s.histogram.absmax)
         if top.histogram.absmax * self.threshold("near_max") >= FP16.max:
             text = f"The weights hold NaN or infinities on step {broken}."
-            evidence = [_site_evidence(top), Evidence("weights_broken_step", broken or 0, text)]
+            evidence = [gradient_evidence(top), Evidence("weights_broken_step", broken or 0, text)]
             yield self._finding(run, scaling, before[-1], top, evidence, Confidence.MEDIUM)
 
     def _finding(
@@ -190,60 +233,57 @@ class LossScaleTooLarge(Rule):
     ) -> Finding:  # fmt: skip
         whole = replace(step, weights=step.weights + step.vectors)
         scales = scale_range([whole], weights_scaled=scaling.automatic)
-        skipped = sum(s.found_inf is True for s in run.steps)
+        origin = first_overflow(run, step.row.step, "backward")
+        last = max((s.row.step for s in gradient_steps(run) if not s.finite), default=step.row.step)
+        site_name = f"{site.row.site} ({site.row.role})"
+        source = origin.source if origin else None
+        found = _Overflow(
+            place(site.name),
+            scales.current,
+            scales.peak,
+            [
+                *seen,
+                *(origin_evidence(origin) if origin else ()),
+                *twin_evidence(run, step.row.step),
+            ],
+            Location((site_name,), step.row.step, last, source=source),
+            confidence,
+            Grade.MEASURED if origin else Grade.OBSERVED,
+        )
+        return self._told(run, scaling, found)
+
+    def _by_operation(self, run: Run, scaling: LossScaling, made: list[Origin]) -> Finding:
+        """The finding of a step that was not examined, and whose operations were looked at all the same."""
+        row = made[0].row
+        current = row.loss_scale or hand_scales(run).get(row.step) or scaling.last or 1.0
+        site_name = f"{row.module or row.op} (grad_output)"
+        found = _Overflow(
+            place(row.module) if row.module else f"{place(row.op)} outside any module",
+            current,
+            Peak(largest_gradient(run, row.step) / current, row.module),
+            [*origin_evidence(made[0]), *twin_evidence(run, row.step)],
+            Location((site_name,), row.step, made[-1].row.step, source=made[0].source),
+            Confidence.HIGH,
+            Grade.MEASURED,
+        )
+        return self._told(run, scaling, found)
+
+    def _told(self, run: Run, scaling: LossScaling, found: _Overflow) -> Finding:
         result = "nothing checks for it" if not scaling.automatic else "the scaler can't lower it"
-        text = f"The loss is multiplied by {scale_text(scales.current)}, and {result}."
-        evidence = [Evidence("loss_scale", scales.current, text), *seen]
+        scale = scale_text(found.scale)
+        text = f"The loss is multiplied by {scale}, and {result}."
+        evidence = [Evidence("loss_scale", found.scale, text), *found.evidence]
+        skipped = sum(s.found_inf is True for s in run.steps)
         if skipped:
             share = skipped / len(run.steps)
             text = f"{percent(share)} of {counted(len(run.steps), 'step')} are skipped."
             evidence.append(Evidence("skipped_share", share, text))
-        last = max((s.row.step for s in gradient_steps(run) if not s.finite), default=step.row.step)
+        smaller = smaller_scale(found.scale, found.peak)
         return self.finding(
-            f"A loss scale of {scale_text(scales.current)} drives the gradient at {place(site.name)} beyond FP16's "
-            f"65504, and {result}.",
+            f"A loss scale of {scale} drives the gradient at {found.where} beyond FP16's 65504, and {result}.",
             evidence=evidence,
-            fixes=_fixes(run, scaling, _smaller(scales)),
-            location=Location((f"{site.row.site} ({site.row.role})",), step.row.step, last),
-            confidence=confidence,
+            fixes=with_measured(run, smaller_scale_fixes(run, scaling, smaller)),
+            location=found.location,
+            confidence=found.confidence,
+            grade=found.grade,
         )
-
-
-def _smaller(scales: ScaleRange) -> float:
-    """Return the scale to take: one that fits what was seen, and in any case smaller than the one that did not."""
-    fits = scales.peak.largest_scale if scales.peak else 1.0
-    return min(fits, float(2.0 ** (math.ceil(math.log2(scales.current)) - 1)))
-
-
-def _site_evidence(site: GradientSite) -> Evidence:
-    count = site.histogram.nonfinite
-    if count:
-        text = f"{count} of {site.histogram.numel} elements of the gradient at {place(site.name)} are infinite or NaN."
-        return Evidence(
-            "nonfinite_elements", count, f"{text} It is the first in the backward pass."
-        )
-    peak = site.histogram.absmax
-    return Evidence(
-        "largest_gradient", peak, f"The gradient at {place(site.name)} reaches {number(peak)}."
-    )
-
-
-def _fixes(run: Run, scaling: LossScaling, largest: float) -> list[Fix]:
-    fixes = [
-        dynamic_scaler(
-            run,
-            largest,
-            "Steps with infinite gradients are skipped, and the scale is halved until they fit.",
-        ),
-        bf16_autocast(run, "Gradients keep FP32's range without any scale."),
-    ]
-    if not scaling.automatic:
-        code = f"""\
-SCALE = {scale_code(largest)}
-(loss * SCALE).backward()
-grads = [p.grad.div_(SCALE) for p in model.parameters() if p.grad is not None]
-if all(g.isfinite().all() for g in grads):
-    optimizer.step()"""
-        expected = f"At most {scale_text(largest)} fits what was seen; a step that overflows all the same does no harm."
-        fixes.append(Fix("Keep the hand-written factor, make it smaller and check", code, expected))
-    return fixes

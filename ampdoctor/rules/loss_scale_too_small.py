@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
 from ampdoctor.analysis.gradients import fp16_gradients_missing
 from ampdoctor.analysis.limits import LIMITS, Limits
+from ampdoctor.analysis.measured_fixes import with_measured
 from ampdoctor.analysis.range_report import expected_at_suggested, range_evidence
 from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind
 from ampdoctor.analysis.vanishing_case import lasting_case
@@ -60,6 +61,14 @@ def _run(scale: float | None, factor: float, before: dict[int, int], **config: f
     return run
 
 
+def _twin(run: RunBuilder, flushed: int, cosine: float, lost: float) -> RunBuilder:
+    """Give the last step of `run` an FP32 twin, beside which so much of the gradient is flushed."""
+    run.twin_step("fp32").twin(
+        "run", "", "gradient", flushed=flushed, cosine=cosine, norm_ratio=cosine, energy_lost=lost
+    )
+    return run
+
+
 class LossScaleTooSmall(Rule):
     """The loss is scaled, but by too little: gradients still vanish in FP16.
 
@@ -78,6 +87,7 @@ class LossScaleTooSmall(Rule):
     Not to be mistaken for
         A scaler that is still on its way up from torch's default start. A scale that was driven down by an overflow in
         the forward pass: then the overflow is the cause. Small gradients of the first layers that are as small in FP32.
+        Elements that flush while the gradient as a whole is that of FP32, as a twin step measured: that is a note.
     """
 
     code = "AMP102"
@@ -101,11 +111,23 @@ class LossScaleTooSmall(Rule):
             "a pinned scale that fits", lambda: _run(1024.0, 1.0, _FITTING, growth_interval=10**9)
         ),
         Example("no scaling at all: another rule's case", lambda: _run(None, 1.0, _FLUSHED)),
+        Example(
+            "measured: flushed, and harmless",
+            lambda: _twin(_run(4.0, 1.0, _FLUSHED, growth_interval=10**9), 30, 0.9998, 4e-4),
+        ),
+        Example(
+            "measured: all zeros are the model's own",
+            lambda: _twin(_run(4.0, 1.0, _FLUSHED, growth_interval=10**9), 0, 1.0, 0.0),
+        ),
     )
     SICK = (
         Example("a scale pinned at 4", lambda: _run(4.0, 1.0, _FLUSHED, growth_interval=10**9)),
         Example("a factor of 128 written by hand", lambda: _run(None, 128.0, _FLUSHED)),
         Example("a scaler started at 1", lambda: _run(1.0, 1.0, _FLUSHED, growth_interval=2000)),
+        Example(
+            "measured: hurt, where nothing shows",
+            lambda: _twin(_run(4.0, 1.0, _FITTING, growth_interval=10**9), 18, 0.71, 0.4),
+        ),
     )
 
     def lacks(self, run: Run) -> list[str]:
@@ -120,14 +142,14 @@ class LossScaleTooSmall(Rule):
         text = f"The loss scale is {scale_text(scales.current)}."
         verdict = case.verdict | {"severity": _severity(scaling, scales, case.verdict["severity"])}
         yield self.finding(
-            f"FP16 gradients vanish with {scaling.phrase}: {case.what}.",
+            case.summary(f"with {scaling.phrase}"),
             evidence=[
                 Evidence("loss_scale", scales.current, text),
                 *_growth_evidence(scaling, scales),
                 *case.evidence,
-                *range_evidence(scales),
+                *([] if case.harmless else range_evidence(scales)),
             ],
-            fixes=_fixes(run, scaling, scales),
+            fixes=[] if case.harmless else with_measured(run, _fixes(run, scaling, scales)),
             **verdict,
         )
 

@@ -7,10 +7,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import bf16_autocast
+from ampdoctor.analysis.first_loss import first_born
+from ampdoctor.analysis.fp32_finite import finite_in_fp32
 from ampdoctor.analysis.loss import loss_curve
+from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
 from ampdoctor.analysis.scale_updates import scale_updates
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -32,6 +35,16 @@ def _run(skipped: list[bool], losses: list[float], scale: float = 65536.0) -> Ru
     return run
 
 
+def _twinned(nonfinite_fp32: int) -> RunBuilder:
+    """Every step is skipped; on the last one the gradient was computed in FP32 too."""
+    run = _run([True] * 40, [math.nan] * 40).tensor(
+        "body", "weight", slot="weight", exponents={-4: 100}
+    )
+    whole = {"nonfinite": 100, "nonfinite_fp32": nonfinite_fp32, "cosine": None, "norm_ratio": None}
+    whole["overflowed"] = 100 - nonfinite_fp32
+    return run.twin_step("fp32").twin("run", "", "gradient", **whole)
+
+
 class ScaleCollapse(Rule):
     """The loss scale falls and falls: every step is skipped and the weights no longer move.
 
@@ -47,6 +60,8 @@ class ScaleCollapse(Rule):
         Find where the first infinity or NaN comes from, and mend that: most often an activation beyond FP16's 65504 in
         the forward pass, an epsilon that FP16 makes zero, NaN in the data or weights, a learning rate that is too
         high. A lower initial scale changes nothing. If the same step is finite in BF16, the range of FP16 is at fault.
+        Where a step was computed in FP32 as well and is not finite there either, precision is not the cause, and the
+        finding says so.
 
     Not to be mistaken for
         The first backoffs from 65536, after which steps are taken. One skip per growth interval. A scale that settles
@@ -87,6 +102,8 @@ class ScaleCollapse(Rule):
             lambda: _run([False] * 30 + [True] * 20, [2.3] * 30 + [math.nan] * 20),
         ),
         Example("with finite losses", lambda: _run([True] * 25, [2.3] * 25)),
+        Example("measured: FP32 is finite", lambda: _twinned(0)),
+        Example("measured: nor is FP32 finite", lambda: _twinned(100)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -122,14 +139,20 @@ class ScaleCollapse(Rule):
                 f"Before it, the loss had grown to {number(growth)} times its start: it diverged."
             )
             evidence.append(Evidence("loss_growth", growth, text))
+        judged, finite = _in_fp32(run, streak)
+        if judged is not None:
+            birth = first_born(run, judged)
+            evidence += [*twin_evidence(run, judged), *(origin_evidence(birth) if birth else ())]
         cause = " after the loss had diverged" if diverged else ""
+        shared = ", and FP32 is not finite there either: not a matter of precision"
         return self.finding(
             f"The loss scale collapses{cause}: from step {first.step} on every step is skipped, and the scale ends at "
-            f"{scale_text(last.after)}.",
+            f"{scale_text(last.after)}{shared if finite is False else ''}.",
             evidence=evidence,
-            fixes=[_lower_lr(run)] if diverged else _fixes(run),
+            fixes=[_lower_lr(run)] if diverged else _fixes(run, judged, finite),
             location=Location((), first.step, last.step),
             confidence=Confidence.LOW if diverged else Confidence.HIGH,
+            grade=Grade.OBSERVED if judged is None else Grade.MEASURED,
         )  # fmt: skip
 
 
@@ -140,20 +163,30 @@ def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> int:
     )
 
 
-def _fixes(run: Run) -> list[Fix]:
+def _in_fp32(run: Run, streak: list[ScaleUpdate]) -> tuple[int | None, bool | None]:
+    """Return the first skipped step that twins have judged, and whether it is finite in FP32."""
+    judged = ((u.step, finite_in_fp32(run, u.step)) for u in streak)
+    return next(((step, finite) for step, finite in judged if finite is not None), (None, None))
+
+
+def _fixes(run: Run, judged: int | None, finite: bool | None) -> list[Fix]:
     search = """\
 with torch.autograd.detect_anomaly():  # for one step of the kind that is skipped
     loss = compute_loss(batch)         # your forward pass
     print(loss)                        # NaN here: it is the forward pass
     loss.backward()"""
-    return [
-        Fix(
-            "Find where the first NaN or infinity comes from",
-            search,
-            "A NaN loss points to the forward pass, which no loss scale can mend.",
-        ),
-        bf16_autocast(run, "If these steps are finite in BF16, the range of FP16 is the cause."),
-    ]
+    find = Fix(
+        "Find where the first NaN or infinity comes from",
+        search,
+        "A NaN loss points to the forward pass, which no loss scale can mend.",
+    )
+    if judged is None or finite is None:
+        expected = "If these steps are finite in BF16, the range of FP16 is the cause."
+        return [find, bf16_autocast(run, expected)]
+    if not finite:
+        return [find]  # no format helps
+    bf16 = bf16_autocast(run, "BF16 has the range of FP32, in which the step is finite.")
+    return [find, tried(run, judged, "bf16", bf16)]
 
 
 def _lower_lr(run: Run) -> Fix:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ampdoctor.report.chart import Curve, side_by_side
+from ampdoctor.report.chart import Curve, Mark, marked, side_by_side
 
 FLAT = Curve("as written", [10.0] * 50)
 FALLING = Curve("cured", [10.0 - 0.1 * i for i in range(50)])
@@ -65,3 +65,14 @@ def test_nothing_is_drawn_where_there_is_no_number() -> None:
     lit = [column for line in lines[1:6] for column in _lit(line)]
     assert lit
     assert max(lit) < 35
+
+
+def test_marks_lie_on_their_values_and_below_their_places() -> None:
+    curve = Curve("falling", [100.0 - 10.0 * i for i in range(11)])
+    marks = [Mark(5, 50.0, "o"), Mark(10, None, "^")]
+    names = ["a", *[""] * 9, "z"]
+    lines = marked(curve, (0.0, 100.0), names, marks, width=40, height=11).splitlines()
+    assert "o" in lines[6]
+    assert lines[-2].strip() == "^"
+    assert lines[-2].index("^") == lines[-1].index("z") == 39
+    assert max(map(len, lines)) <= 40

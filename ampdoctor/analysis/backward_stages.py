@@ -1,0 +1,182 @@
+"""The gradients of one step as stages: what each held before FP16 cut it, and which stage it was made from.
+
+The trace has the gradients in the order of the backward pass and not the graph. A stage is taken to be made from the
+one before it, with one exception: a gradient that is larger than the one before it, by more than a layer tends to add,
+and as large as an earlier one of the same number of elements, is that earlier one with a branch's share added to it
+(a residual connection), and does not die with the branch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import log2
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ampdoctor.analysis.unflushed import Unflushed, as_it_is, unflushed
+from ampdoctor.formats import FP16, HALF_DTYPES, NumberFormat, format_of_dtype
+from ampdoctor.histogram import ExponentHistogram, merge
+from ampdoctor.trace.run import histogram_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import TensorRow, TwinRow
+
+GROWTH = 2.0
+"""A gradient that grew by more than this from one stage to the next may have come round the branch between."""
+
+LOOKED_UP = ("Embedding", "EmbeddingBag")
+"""Modules whose weight is looked up by rows, which autocast leaves in FP32."""
+
+KEPT_WIDE = (*LOOKED_UP, "Norm", "Norm1d", "Norm2d", "Norm3d")
+"""Ends of the names of modules whose weights autocast does not cast: their gradients are summed up in FP32."""
+
+
+@dataclass(eq=False)
+class Stage:
+    """One gradient of an output, or one about to be cast to half, all its calls and micro-batches together.
+
+    Attributes:
+        row: its first row.
+        held: the histogram as recorded.
+        values: what it was before the run's format flushed.
+        narrow: it is held in half, or about to be.
+        above: the stage it was made from; None for the first.
+    """
+
+    row: TensorRow
+    held: ExponentHistogram
+    values: Unflushed
+    narrow: bool
+    above: Stage | None = None
+
+    @property
+    def features(self) -> int:
+        """Features of one position: the last dimension, or the channels of an image."""
+        shape = self.row.shape
+        return shape[1] if len(shape) == 4 else shape[-1] if shape else 1
+
+
+@dataclass(frozen=True, eq=False)
+class WeightGradient:
+    """One weight gradient, all micro-batches together.
+
+    Attributes:
+        row: its first row.
+        held: the histogram as recorded.
+        values: what it was before the run's format flushed.
+        narrow: it is made in half (an autocast weight's gradient is, whatever dtype it is kept in).
+        stages: the gradients it is made from.
+        sparse: only the rows that were looked up have a gradient (an embedding).
+    """
+
+    row: TensorRow
+    held: ExponentHistogram
+    values: Unflushed
+    narrow: bool
+    stages: tuple[Stage, ...]
+    sparse: bool
+
+
+@dataclass(frozen=True)
+class BackwardPass:
+    """The gradients of one step.
+
+    Attributes:
+        stages: in the order of the backward pass.
+        weights: in the order of recording.
+        half: the run's half format; None for a run in FP32.
+    """
+
+    stages: tuple[Stage, ...]
+    weights: tuple[WeightGradient, ...]
+    half: NumberFormat | None = field(default=FP16)
+
+
+def backward_pass(run: Run, step: int, scale: float) -> BackwardPass:
+    """Return the gradients of `step`, which was examined, in a run with the loss scale `scale`."""
+    rows = [r for r in run.tensors("grad_output", "weight_grad") if r.step == step]
+    half = half_format(rows)
+    groups: dict[tuple[str, str, str], list[TensorRow]] = {}
+    for row in sorted(rows, key=lambda r: (r.micro_batch, r.seq)):
+        groups.setdefault((row.module, row.role, row.slot), []).append(row)
+    outputs = [g for (_, role, _), g in groups.items() if role == "grad_output"]
+    stages = tuple(_stage(group, half) for group in outputs)
+    for place, stage in enumerate(stages):
+        stage.above = _above(stage, stages[:place])
+    kinds = {m.module: m.type for m in run.modules}
+    wide = {
+        (r.module, r.slot): _seen_in_fp32(r, scale) for r in run.twins if _whole_in_fp32(r, step)
+    }
+    weights = tuple(
+        _weight(group, stages, half, (kinds.get(module, ""), wide.get((module, slot))))
+        for (module, role, slot), group in groups.items()
+        if role == "weight_grad"
+    )
+    return BackwardPass(stages, weights, half)
+
+
+def half_format(rows: Sequence[TensorRow]) -> NumberFormat | None:
+    """Return the half format that the gradients `rows` went through; FP16 where there are both; None for none."""
+    dtypes = {r.dtype for r in rows} | {r.cast_to for r in rows}
+    dtype = next((d for d in sorted(HALF_DTYPES, reverse=True) if d in dtypes), None)
+    return format_of_dtype(dtype) if dtype else None
+
+
+def _stage(group: Sequence[TensorRow], half: NumberFormat | None) -> Stage:
+    row, held = group[0], merge(histogram_of(r) for r in group)
+    if row.dtype in HALF_DTYPES and half is not None:
+        return Stage(row, held, unflushed(held, half), narrow=True)
+    return Stage(row, held, as_it_is(held), narrow=half is None or row.slot.startswith("cast"))
+
+
+def _above(stage: Stage, before: Sequence[Stage]) -> Stage | None:
+    if not before or before[-1].row.micro_batch != stage.row.micro_batch:
+        return None
+    size = stage.held.rms
+    if size > GROWTH * before[-1].held.rms:
+        for earlier in reversed(before[:-1]):
+            alike = size / GROWTH <= earlier.held.rms <= size * GROWTH
+            if alike and earlier.held.numel == stage.held.numel:
+                return earlier
+    return before[-1]
+
+
+def _weight(
+    group: Sequence[TensorRow],
+    stages: Sequence[Stage],
+    half: NumberFormat | None,
+    known: tuple[str, Unflushed | None],
+) -> WeightGradient:
+    kind, seen = known
+    row, held = group[0], merge(histogram_of(r) for r in group)
+    own = tuple(s for s in stages if s.row.module == row.module) or tuple(stages[:1])
+    narrow = half is None or _made_in(half, row, held, kind)
+    values = unflushed(held, half) if narrow and half is not None else as_it_is(held)
+    values = seen if seen is not None and (seen.alive or not held.nonzero) else values
+    return WeightGradient(row, held, values, narrow, own, sparse=kind in LOOKED_UP)
+
+
+def _made_in(half: NumberFormat, row: TensorRow, held: ExponentHistogram, kind: str) -> bool:
+    """Whether a weight gradient came out of a product in half; one with finer steps than half has did not."""
+    if row.dtype in HALF_DTYPES:
+        return True
+    finer = held.count_below(half.min_subnormal_exponent) > 0
+    return row.dtype == "float32" and not finer and not kind.endswith(KEPT_WIDE)
+
+
+def _whole_in_fp32(row: TwinRow, step: int) -> bool:
+    """Whether `row` has the bins of a weight gradient of the FP32 twin, the step's micro-batches together."""
+    own = row.step == step and row.counterfactual == "fp32" and row.micro_batch is None
+    return own and row.role == "weight_grad" and row.exp_counts is not None
+
+
+def _seen_in_fp32(row: TwinRow, scale: float) -> Unflushed:
+    """Return the values of an FP32 twin as they are with the run's loss scale: nothing of them is cut."""
+    counts = np.asarray(row.exp_counts, dtype=np.float64)
+    alive = int(counts.sum())
+    lowest = (row.exp_lowest or 0) + round(log2(scale))
+    return Unflushed(lowest, counts, alive, row.numel - alive, 0.0, 0.0, row.absmax * scale)
