@@ -97,6 +97,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
     out: str | os.PathLike[str] | None = None,
     every: int | None = None,
     budget: float = 0.03,
+    prove: bool | None = None,
     force: bool = False,
     report: bool = True,
 ) -> Recorder:
@@ -109,6 +110,8 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         out: the run folder; a fresh one in `ampdoctor-runs` where left out.
         every: examine every so many steps; chosen to keep the budget where left out.
         budget: largest share of the training time to spend on examinations.
+        prove: give a second opinion (twin steps) on every examined step; False for none at all. Where left out: one
+            early, one at each onset of trouble, and more within a hundredth of the time.
         force: replace an earlier run in `out`.
         report: print findings as they appear, and the diagnosis at the end, to stderr.
 
@@ -126,6 +129,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         scaler=scaler,
         every=every,
         budget=budget,
+        prove=prove,
         on_open=reporting.opened if reporting else None,
         on_close=reporting.closed if reporting else None,
     )

@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from ampdoctor.record.log import Scalar
     from ampdoctor.record.scaler import ScalerEvents
     from ampdoctor.record.state import State
+    from ampdoctor.record.step_ends import StepEnds
 
 
 class CallWatch:
     """Wraps what has to be wrapped, and takes it off again."""
 
-    def __init__(self, state: State, scalers: ScalerEvents) -> None:
-        self._state = state
+    def __init__(self, state: State, scalers: ScalerEvents, ends: StepEnds) -> None:
+        self._state, self._ends = state, ends
         self._scalers = scalers
         self._backward = BackwardReader(state)
         self._patches = Patches()
@@ -46,7 +47,13 @@ class CallWatch:
         """Put every wrapper and hook in place."""
         safe, around = self._state.guarded, self._patches.around
         scaler, optimizer = torch.amp.GradScaler, torch.optim.Optimizer
-        around(torch.autograd, "backward", safe(self._before_backward), safe(self._after_backward))
+        after_backward = safe(self._after_backward)
+
+        def settle(*args: Any) -> None:
+            self._state.guard.settle()  # also where a failure in the middle of it has switched us off
+            after_backward(*args)
+
+        around(torch.autograd, "backward", safe(self._before_backward), settle)
         around(scaler, "scale", safe(self._before_scale), safe(self._after_scale))
         around(scaler, "unscale_", safe(self._before_unscale), safe(self._after_unscale))
         around(scaler, "step", safe(self._before_scaler_step), safe(self._after_scaler_step))
@@ -107,7 +114,7 @@ class CallWatch:
     ) -> dict[str, Any] | None:
         if in_backward() or torch.compiler.is_compiling():
             return None
-        self._state.step_may_end()
+        self._ends.may_end()
         roots = list(tensors_in(tensors))
         read = self._backward.read(roots)
         if self._state.opinion is not None:
@@ -126,7 +133,7 @@ class CallWatch:
         if self._state.opinion is not None:
             self._state.opinion.backward_ended()
         self._state.log.micro_batch += 1
-        self._state.backward_ended(self._backward.take_leaves())
+        self._ends.backward_ended(self._backward.take_leaves())
 
     def _before_scale(self, scaler: Any, *_: Any, **__: Any) -> Any:
         return self._call("scale", self._scalers.name(scaler)), scaler
@@ -170,7 +177,7 @@ class CallWatch:
         self._finish(call, None, error)
         self._scalers.step_ended(scaler, optimizer, failed=error is not None)
         if error is None:
-            self._state.step_ended(self._state.optimizers.name(optimizer), True)
+            self._ends.optimizer_ended(self._state.optimizers.name(optimizer), by_scaler=True)
 
     def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
         return (
@@ -184,7 +191,7 @@ class CallWatch:
             self._finish(token[0], None, error)
             if error is None:
                 self._scalers.updated(token[1])
-                self._state.step_may_end()
+                self._ends.may_end()
 
     def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
         return self._call("zero_grad", self._state.optimizers.name(optimizer))
@@ -223,7 +230,7 @@ class CallWatch:
     def _meet(self, optimizer: torch.optim.Optimizer) -> str:
         """Take note of an optimizer that is about to step, or to be skipped, and return its name."""
         name = self._state.optimizers.name(optimizer)
-        self._state.step_started(name)
+        self._ends.optimizer_begins(name)
         log = self._state.log
         if name not in self._described:
             self._described.add(name)
@@ -249,7 +256,7 @@ class CallWatch:
         state.weights.after_step(optimizer)
         if not self._scalers.stepping:
             state.log.outcomes.append(Outcome(False, 0.0))
-            state.step_ended(state.optimizers.name(optimizer), False)
+            self._ends.optimizer_ended(state.optimizers.name(optimizer), by_scaler=False)
 
 
 def _seeds(given: Any, roots: list[torch.Tensor]) -> list[torch.Tensor | None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ampdoctor.record.quiet import Quiet
+from ampdoctor.record.quiet import OwnMode, Quiet
 from ampdoctor.record.training_thread import TrainingThread
 
 if TYPE_CHECKING:
@@ -53,13 +53,20 @@ class Guard:
         spent, self._spent = self._spent, 0.0
         return spent
 
-    def set_beneath(self, mode: Any) -> None:
+    def set_beneath(self, mode: OwnMode | None) -> None:
         """Lay a mode of ours beneath the user's modes of this thread, in force outside the guard; None for none."""
-        outside = self._stay.depth == 0
-        if outside:
+        quiet = self._stay.quiet
+        if quiet.beneath is not None:
+            quiet.beneath.wanted = False
+        if mode is not None:
+            mode.wanted = True
+        quiet.beneath = mode
+        self.settle()
+
+    def settle(self) -> None:
+        """Bring the modes of this thread into order, after a backward pass for instance."""
+        if self._stay.depth == 0:
             self._stay.quiet.begin()
-        self._stay.quiet.beneath = mode
-        if outside:
             self._stay.quiet.end()
 
     def __enter__(self) -> None:

@@ -19,6 +19,13 @@ def cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())
 
 
+def device_in_use() -> torch.device:
+    """Return the device that the training takes its memory from."""
+    return (
+        torch.device("cuda", torch.cuda.current_device()) if cuda_in_use() else torch.device("cpu")
+    )
+
+
 def capturing() -> bool:
     """Whether a CUDA graph is being captured: what runs now is replayed for ever, and waiting is forbidden."""
     return cuda_in_use() and torch.cuda.is_current_stream_capturing()

@@ -99,6 +99,7 @@ def _record(recording: Recording) -> None:
         recording.out,
         every=recording.every,
         budget=recording.budget,
+        prove=recording.prove,
         strict=recording.strict or None,
     ).start()
     ahead = sys.excepthook

@@ -33,12 +33,14 @@ class Recording:
         out: run folder, prepared by `trace.writer.prepare_folder`.
         every: examine each `every`-th step; None for the default schedule.
         budget: largest share of wall time for examinations under the default schedule.
+        prove: second opinions on every examined step; False for none, None for those that the recorder deems worth it.
         strict: raise errors of the recorder into the training, for tests.
     """
 
     out: Path
     every: int | None = None
     budget: float = 0.03
+    prove: bool | None = None
     strict: bool = False
 
     def to_environment(self) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch._C._functorch import peek_interpreter_stack
 from torch._ops import _len_torch_dispatch_stack_pre_dispatch
 from torch.utils import _python_dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ampdoctor.record.headroom import capturing
 
@@ -39,6 +40,19 @@ def in_tracing_mode() -> bool:
     return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
 
 
+class OwnMode(TorchDispatchMode):
+    """A mode of ours.
+
+    Attributes:
+        wanted: it is to be in force. A backward pass puts back, at its end, the modes that were on at its beginning:
+            one that was taken off meanwhile may lie on the stack again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.wanted = False
+
+
 class Quiet:
     """The user's modes set aside for a while; where none is on, as nearly always, it takes under a microsecond.
 
@@ -48,7 +62,7 @@ class Quiet:
     """
 
     def __init__(self) -> None:
-        self.beneath: Any = None
+        self.beneath: OwnMode | None = None
         self._modes: list[Any] = []
         self._functions: Any = None
 
@@ -59,7 +73,7 @@ class Quiet:
         self._functions.__enter__()
         while torch._C._len_torch_dispatch_stack():
             mode = _python_dispatch._pop_mode()
-            if mode is not self.beneath:
+            if mode is not self.beneath and (not isinstance(mode, OwnMode) or mode.wanted):
                 self._modes.append(mode)
 
     def end(self) -> None:

@@ -18,7 +18,6 @@ from torch import nn
 
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.alarms import Alarms
-from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.calls import CallWatch
 from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
@@ -30,6 +29,7 @@ from ampdoctor.record.scaler import ScalerEvents
 from ampdoctor.record.schedule import Schedule
 from ampdoctor.record.sites import Sites
 from ampdoctor.record.state import State
+from ampdoctor.record.step_ends import StepEnds
 from ampdoctor.record.step_row import step_row
 from ampdoctor.record.tensors import TensorLog
 from ampdoctor.record.twin.opinions import Proving, SecondOpinions
@@ -50,10 +50,6 @@ STRICT_VARIABLE = "AMPDOCTOR_STRICT"
 """Environment variable that makes errors of ours raise, for tests."""
 
 
-MOST_MICRO_BATCHES = 10_000
-"""Steps of a compiled optimizer are not seen: without an end, rows would pile up for ever."""
-
-
 class Recorder:
     """Records a training into a run folder.
 
@@ -67,7 +63,7 @@ class Recorder:
         scaler: a GradScaler to know from the start; others are found.
         every: examine each `every`-th step; None for the default schedule.
         budget: largest share of wall time that examinations may take under the default schedule.
-        proving: how many second opinions are given.
+        prove: second opinions on every examined step; False for none, None for those that are worth it.
         strict: raise errors of ours instead of detaching; None for what AMPDOCTOR_STRICT says.
         on_open: called with the folder once recording has begun.
         on_close: called with the folder once it is complete.
@@ -82,7 +78,7 @@ class Recorder:
         scaler: Any = None,
         every: int | None = None,
         budget: float = 0.03,
-        proving: Proving = Proving.DEFAULT,
+        prove: bool | None = None,
         strict: bool | None = None,
         on_open: Callable[[Path], None] | None = None,
         on_close: Callable[[Path], None] | None = None,
@@ -93,24 +89,17 @@ class Recorder:
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
         self._run = RunFolder(folder, {"every": every, "budget": budget})
-        self._schedule, self._alarms, self._boundaries = (
-            Schedule(every, budget),
-            Alarms(),
-            StepBoundaries(),
-        )
+        self._schedule, self._alarms = Schedule(every, budget), Alarms()
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
         sites = Sites(roots)
-        self._state = State(
-            self._guard, sites, OptimizerNames(), WeightExaminer(sites),
-            self._step_started, self._step_ended, self._end_awaited, self._backward_ended,
-        )  # fmt: skip
-        self._opinions = SecondOpinions(proving, self._guard, sites)
+        self._state = State(self._guard, sites, OptimizerNames(), WeightExaminer(sites))
+        self._ends = StepEnds(self._state, self._end_step)
+        self._opinions = SecondOpinions(Proving.of(prove), self._guard, sites)
         self._scalers = ScalerEvents(self._state)
-        self._calls = CallWatch(self._state, self._scalers)
+        self._calls = CallWatch(self._state, self._scalers, self._ends)
         self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
-        self._manual_steps = self._awaits_update = self._looked_for_optimizers = False
         self._failed = self._stopped = False
         self._clock = time.perf_counter()
 
@@ -160,14 +149,9 @@ class Recorder:
 
     def step(self) -> None:
         """End the step at hand, for loops whose steps can't be found by themselves."""
-        if not self._state.active:
-            return
-        log, first = self._state.log, not self._manual_steps
-        self._manual_steps = True
-        if first and log.step > 0 and not log.begun:
-            return  # the first step was found by itself, and ended just now
-        with self._guard:
-            self._end_step()
+        if self._state.active:
+            with self._guard:
+                self._ends.asked()
 
     def prove(self) -> None:
         """Give a second opinion on the next step, whatever it costs."""
@@ -210,7 +194,6 @@ class Recorder:
         if not self._run.claimed:
             self._detach()
             return
-        self._awaits_update = False
         now = time.perf_counter()
         wall, self._clock = now - self._clock, now
         self._opinions.end(wall)
@@ -234,43 +217,6 @@ class Recorder:
                     for kind in self._alarms.check(row):
                         self._schedule.alarm(kind, following)
                         self._opinions.alarm(kind, following)
-
-    def _step_started(self, name: str) -> None:
-        self._end_awaited()
-        if not self._manual_steps and self._boundaries.begins_anew(name):
-            self._end_step()
-
-    def _step_ended(self, name: str, by_scaler: bool) -> None:
-        """A scaler's `update` still belongs to the step that it concludes."""
-        alive = {self._state.optimizers.name(o) for o in self._state.optimizers.live()}
-        if self._manual_steps or not self._boundaries.ends(name, alive):
-            if self._state.opinion is not None:
-                self._state.opinion.resume()  # another optimizer's turn
-            return
-        if by_scaler:
-            self._awaits_update = True
-        else:
-            self._end_step()
-
-    def _end_awaited(self) -> None:
-        """End a step that was only waiting for `update`, or for what comes after it."""
-        if self._awaits_update:
-            self._end_step()
-
-    def _backward_ended(self, leaves: list[torch.Tensor]) -> None:
-        """Without any optimizer, each backward pass is a step: a loop that updates the weights by hand."""
-        if not self._looked_for_optimizers:
-            # Once: a scan of all objects takes a while, and later ones show themselves by their calls.
-            self._looked_for_optimizers = True
-            self._state.optimizers.find()
-        if self._manual_steps:
-            return
-        # A scaled loss will be stepped by its scaler, whatever kind of optimizer that knows.
-        if not len(self._state.optimizers) and self._state.log.pass_scale is None:
-            self._state.weights.gradients_of(leaves, scaled=False)
-            self._end_step()
-        elif self._state.log.micro_batch >= MOST_MICRO_BATCHES:
-            self._end_step()
 
     def _fail(self, error: Exception) -> None:
         if self._failed:

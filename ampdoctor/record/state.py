@@ -30,21 +30,13 @@ class State:
         active: recording; False once stopped, failed, or in a forked child.
         log: the step at hand.
         tensors: where its tensors go; None on a step that is not examined.
-        step_started: told the name of an optimizer that is about to step.
-        step_ended: told the name of an optimizer that has stepped or was skipped, and whether a scaler did it.
-        step_may_end: told after a scaler's `update`, and before a backward pass that comes without one.
         opinion: the second opinion under way on this step, if there is one.
-        backward_ended: told after each backward pass, with the leaf tensors that it reached where they are known.
     """
 
     guard: Guard
     sites: Sites
     optimizers: OptimizerNames
     weights: WeightExaminer
-    step_started: Callable[[str], None]
-    step_ended: Callable[[str, bool], None]
-    step_may_end: Callable[[], None]
-    backward_ended: Callable[[list[Any]], None]
     active: bool = False
     opinion: SecondOpinion | None = None
     log: StepLog = None  # type: ignore[assignment]

@@ -78,6 +78,8 @@ def hooks_in_place() -> dict[str, Any]:
         "torch.compile": torch.compile,
         "_has_any_global_hook": module_hooks._has_any_global_hook,
         "told of compilations": [*handler.start_callbacks, *handler.end_callbacks],
+        "compiler's stance": torch._dynamo.eval_frame._stance,
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "sys.meta_path": list(sys.meta_path),
         "sys.excepthook": sys.excepthook,
     }

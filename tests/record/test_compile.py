@@ -187,7 +187,7 @@ def test_a_compiled_optimizer(recording: Recording) -> None:
 def test_steps_that_are_not_seen_end_all_the_same(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ampdoctor.record.recorder.MOST_MICRO_BATCHES", 3)
+    monkeypatch.setattr("ampdoctor.record.step_ends.MOST_MICRO_BATCHES", 3)
     model = nn.Linear(FEATURES, CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step: Any = torch.compile(_stepping(optimizer), backend="eager")
