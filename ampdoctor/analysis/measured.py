@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.measurement import FP32, RUN, MeasuredStep, Measurement
 from ampdoctor.analysis.memo import once_per_run
-from ampdoctor.analysis.wording import percent
+from ampdoctor.analysis.twin_numbers import cosine_text, flushed_share, wrong_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,90 +14,10 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TwinRow, TwinStepRow
 
-RUN = "run"
-"""Name of the counterfactual that holds what the run itself computed."""
-
-FP32 = "fp32"
-"""Name of the counterfactual that all others are compared with."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One setting on one twin step, beside the FP32 twin.
-
-    Attributes:
-        gradient: all weight gradients together.
-        weights: each weight gradient by itself.
-        outputs: each gradient on its way through the model (role grad_output).
-        loss: the value of the loss; None where not recorded.
-    """
-
-    gradient: TwinRow
-    weights: tuple[TwinRow, ...] = ()
-    outputs: tuple[TwinRow, ...] = ()
-    loss: float | None = None
-
-    @property
-    def name(self) -> str:
-        """The setting: `run`, `bf16`, `fp16@2^10`."""
-        return self.gradient.counterfactual
-
-    @property
-    def flushed(self) -> float:
-        """Share of the elements nonzero in FP32 that are zero here."""
-        return flushed_share(self.gradient)
-
-    @property
-    def finite(self) -> bool:
-        """Neither this gradient nor that of the FP32 twin holds a NaN or an infinity."""
-        return not (self.gradient.nonfinite or self.gradient.nonfinite_fp32)
-
-    @property
-    def wrong(self) -> float | None:
-        """Energy of the difference to FP32, as a share of FP32's; None where not known."""
-        return wrong_share(self.gradient)
-
-    @property
-    def phrase(self) -> str:
-        """What was measured: "flushed 18.5 %, cosine 0.71"."""
-        cosine = self.gradient.cosine
-        turned = "" if cosine is None else f", cosine {cosine_text(cosine)}"
-        return f"flushed {percent(self.flushed)}{turned}"
-
-
-@dataclass(frozen=True)
-class MeasuredStep:
-    """One step on which settings were compared over the whole gradient.
-
-    Attributes:
-        step: index of the step.
-        settings: what was measured, by the name of the setting.
-    """
-
-    step: int
-    settings: dict[str, Measurement]
-
-    @property
-    def run(self) -> Measurement | None:
-        """What the run itself computed; None where that is missing or a side of it is not finite."""
-        own = self.settings.get(RUN)
-        return own if own is not None and own.finite else None
-
-    @property
-    def others(self) -> tuple[Measurement, ...]:
-        """The settings that may be cures: all but the run's own and FP32, where they are finite."""
-        return tuple(m for m in self.settings.values() if m.name not in {RUN, FP32} and m.finite)
-
-    def before_after(self, setting: str) -> str | None:
-        """Return what `setting` changes: "flushed 18.5 % → 0 %, cosine 0.71 → 0.9999"; None where not measured."""
-        before, after = self.run, self.settings.get(setting)
-        if before is None or after is None or not after.finite:
-            return None
-        parts = [f"flushed {percent(before.flushed)} → {percent(after.flushed)}"]
-        old, new = before.gradient.cosine, after.gradient.cosine
-        if old is not None and new is not None:
-            parts.append(f"cosine {cosine_text(old)} → {cosine_text(new)}")
-        return ", ".join(parts)
+__all__ = [
+    "FP32", "RUN", "MeasuredStep", "Measurement", "cosine_text", "declined", "earliest", "flushed_share", "latest",
+    "measured_steps", "refuted_replays", "worst", "wrong_share",
+]  # fmt: skip
 
 
 @once_per_run
@@ -144,34 +63,6 @@ def refuted_replays(run: Run) -> frozenset[int]:
     """Return the steps whose only second opinion is a replay that did not come out as the step had."""
     confirmed = {r.step for r in run.twin_steps if r.confirmed is not False and r.kind != "local"}
     return frozenset(r.step for r in run.twin_steps if r.confirmed is False) - confirmed
-
-
-def flushed_share(row: TwinRow) -> float:
-    """Return the share of the elements nonzero in FP32 that are zero in `row`."""
-    return row.flushed / row.nonzero if row.nonzero else 0.0
-
-
-def wrong_share(row: TwinRow) -> float | None:
-    """Return |g - g32|² / |g32|²: what is missing or wrong of a tensor, as a share of its FP32 energy.
-
-    Where elements are only flushed this is the energy lost; what they spoil on their way down is in it too. None where
-    a side is not finite, or nothing was there in FP32.
-    """
-    if row.nonfinite or row.nonfinite_fp32 or row.norm_ratio is None:
-        return None
-    if row.cosine is None:
-        return 1.0 if row.norm_ratio == 0.0 else None
-    return max(0.0, 1.0 - 2.0 * row.norm_ratio * row.cosine + row.norm_ratio**2)
-
-
-def cosine_text(cosine: float) -> str:
-    """Return a cosine in as many digits as tell it from 1: `0.71`, `0.9997`, `1`."""
-    if cosine == 1.0:
-        return "1"
-    away = max(1.0 - abs(cosine), 1e-7)
-    digits = 2 if away >= 0.01 else min(6, -math.floor(math.log10(away)))
-    text = f"{cosine:.{digits}f}".rstrip("0")
-    return "> 0.999999" if text == "1." else text
 
 
 def _wrong_of_run(step: MeasuredStep) -> float:

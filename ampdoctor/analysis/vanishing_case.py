@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.loss_report import loss_evidence
 from ampdoctor.analysis.materiality import Harm, Materiality, materiality
-from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
+from ampdoctor.analysis.measured_report import measured_evidence, what_measured
 from ampdoctor.analysis.scale_range import scale_range
 from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
 from ampdoctor.analysis.vanishing import EARLY, Vanishing, vanishing
-from ampdoctor.analysis.vanishing_report import (
-    evidence_of,
-    grade_of,
-    location_of,
-    severity_of,
-    what_vanishes,
-)
-from ampdoctor.finding import Confidence, Evidence, Grade, Location, Severity
+from ampdoctor.analysis.vanishing_report import evidence_of, what_vanishes
+from ampdoctor.analysis.vanishing_verdict import Verdict, verdict_on
 
 if TYPE_CHECKING:
     from ampdoctor.analysis.limits import Limits
     from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.finding import Evidence
     from ampdoctor.trace.run import Run
-
-
-class Verdict(TypedDict):
-    """Arguments of a finding that are the same whichever rule it is."""
-
-    location: Location
-    confidence: Confidence
-    grade: Grade
-    severity: Severity
 
 
 @dataclass(frozen=True)
@@ -87,7 +73,7 @@ def lasting_case(run: Run, limits: Limits) -> VanishingCase | None:
         scale_range(found.judged, weights_scaled=not by_hand),
         what_measured(told) if told is not None and by_twin else what_vanishes(found),
         _evidence(run, found, told, limits),
-        _verdict(found, told, limits),
+        verdict_on(found, told, limits),
         harmless=told is not None and told.harmless,
     )
 
@@ -102,31 +88,3 @@ def _evidence(
     measured = measured_evidence(run, told) if told is not None else []
     estimated = evidence_of(run, found, limits) if found.lasting else loss_evidence(run)
     return [*measured, *estimated]
-
-
-def _verdict(found: Vanishing, told: Materiality | None, limits: Limits) -> Verdict:
-    sure = found.key.counted or found.share >= limits.modules_error
-    estimated = severity_of(found, limits) if found.lasting else Severity.WARNING
-    verdict = Verdict(
-        location=location_of(found) if found.lasting or told is None else measured_location(told),
-        confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
-        grade=grade_of(found.key),
-        severity=estimated,
-    )
-    if told is None or not told.speaks:
-        return verdict
-    if told.harm is Harm.UNCLEAR:
-        # The estimate says harm, and the whole gradient little: part of the run at most.
-        return verdict | {"severity": Severity.WARNING}
-    if told.harmful and told.early and not found.lasting:
-        # The first steps may be special, and what came later looks well.
-        return verdict | {"grade": Grade.MEASURED, "confidence": Confidence.MEDIUM}
-    by_harm = {Harm.PART: Severity.WARNING, Harm.WHOLE: Severity.ERROR}
-    severity = by_harm.get(told.harm, Severity.NOTE)
-    if told.harmful and told.early and estimated.rank < severity.rank:
-        severity = estimated  # it may have become worse since
-    return verdict | {
-        "grade": Grade.MEASURED,
-        "confidence": Confidence.HIGH,
-        "severity": severity,
-    }

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 21
 """Elements handled at once: keeps the temporaries (some 60 bytes an element) near 128 MiB."""
 
+_CHUNK_ON_CPU = 1 << 17
+"""There they are to stay in the cache."""
+
+_SAFE = 1e-15
+"""Largest magnitudes from which on products in FP32 that matter do not underflow."""
+
 
 class Comparison(NamedTuple):
     """What is known of one tensor beside its FP32 twin; sums of squares and products have both loss scales in them.
@@ -80,9 +86,13 @@ def comparison_vector(
     """
     # In one and the same order, whatever the strides of either.
     ours, theirs = values.detach().reshape(-1), reference.detach().reshape(-1)
+    on_cpu = ours.device.type == "cpu"
+    chunk, measure = (_CHUNK_ON_CPU, _on_cpu) if on_cpu else (_CHUNK, _on_device)
     vector = torch.zeros(len(Comparison._fields), dtype=torch.float64, device=ours.device)
-    for start in range(0, ours.numel(), _CHUNK):
-        part = _chunk(ours[start : start + _CHUNK], theirs[start : start + _CHUNK], smallest_normal)
+    for start in range(0, ours.numel(), chunk):
+        wide = ours[start : start + chunk]
+        wide = wide.float() if wide.element_size() < 4 else wide
+        part = measure(wide, theirs[start : start + chunk], smallest_normal)
         absmax = torch.maximum(vector[-1], part[-1])
         vector += part
         vector[-1] = absmax
@@ -104,8 +114,35 @@ def together(parts: Iterable[Comparison]) -> Comparison:
     return Comparison(*sums)._replace(absmax=max(columns[-1]))
 
 
-def _chunk(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
-    ours = ours.float() if ours.element_size() < 4 else ours
+def _on_cpu(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
+    """The same in fewer passes: on the CPU one may look at a number and leave out what follows from it."""
+    (low, high), (low_fp32, high_fp32) = torch.aminmax(ours), torch.aminmax(theirs)
+    absmax, absmax_fp32 = max(-float(low), float(high)), max(-float(low_fp32), float(high_fp32))
+    # NaN fails every comparison.
+    usual = absmax < 1.0 / _SAFE and (absmax == 0.0 or absmax > _SAFE)
+    usual_fp32 = absmax_fp32 < 1.0 / _SAFE and (absmax_fp32 == 0.0 or absmax_fp32 > _SAFE)
+    if not (usual and usual_fp32) or theirs.dtype is not torch.float32:
+        return _on_device(ours, theirs, smallest_normal)
+    zeros = ours.numel() - int(torch.count_nonzero(ours))
+    flushed, squares_flushed = 0, 0.0
+    if zeros:
+        gone = theirs[ours == 0]
+        flushed, squares_flushed = int(torch.count_nonzero(gone)), _squares(gone)
+    small = int(torch.count_nonzero(ours.abs() < smallest_normal)) - zeros
+    return torch.tensor(
+        [
+            0.0, int(torch.count_nonzero(theirs)), flushed, small, 0.0, 0.0, 0.0,
+            float((ours * theirs).sum(dtype=torch.float64)), _squares(ours), _squares(theirs), squares_flushed, absmax,
+        ],
+        dtype=torch.float64,
+    )  # fmt: skip
+
+
+def _squares(values: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
+
+
+def _on_device(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
     finite, finite_fp32 = torch.isfinite(ours), torch.isfinite(theirs)
     nonzero = (theirs != 0) & finite_fp32
     flushed = nonzero & (ours == 0)
