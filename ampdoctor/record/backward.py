@@ -56,7 +56,9 @@ class BackwardReader:
         factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
         columns: dict[str, Any] = {"scaled": scaled}
         if factors is not None:
-            columns |= {"factor": math.prod(factors), "largest_factor": max(factors, default=1.0)}
+            largest = max(factors, default=1.0)
+            columns |= {"factor": math.prod(factors), "largest_factor": largest}
+            log.hand_scale = largest if largest > 1.0 else None
         if self._state.tensors is not None:
             self._follow(roots, self._state.tensors)
             columns["reached"] = [weakref.ref(leaf) for leaf in self._leaves]

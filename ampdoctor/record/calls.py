@@ -12,7 +12,8 @@ from torch.optim.optimizer import (
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.callsite import call_site
-from ampdoctor.record.groups import given_parameters, groups_of
+from ampdoctor.record.failures import broken
+from ampdoctor.record.groups import given_parameters, groups_of, parameters_of
 from ampdoctor.record.guard import told
 from ampdoctor.record.log import Outcome
 from ampdoctor.record.modules import in_backward
@@ -117,6 +118,8 @@ class CallWatch:
         self._ends.may_end()
         roots = list(tensors_in(tensors))
         read = self._backward.read(roots)
+        if self._state.opinions.replays is not None:
+            self._state.opinions.replays.kept.backward_begins(roots)
         if self._state.opinion is not None:
             scaled = self._state.log.pass_scale is not None
             self._state.opinion.backward_begins(
@@ -127,6 +130,8 @@ class CallWatch:
     def _after_backward(
         self, call: dict[str, Any] | None, _: Any, error: BaseException | None
     ) -> None:
+        if self._state.opinions.replays is not None:
+            self._state.opinions.replays.kept.backward_ended()
         if call is None:
             return
         self._finish(call, None, error)
@@ -175,8 +180,10 @@ class CallWatch:
             return
         call, scaler, optimizer = token
         self._finish(call, None, error)
-        self._scalers.step_ended(scaler, optimizer, failed=error is not None)
+        skipped = self._scalers.step_ended(scaler, optimizer, failed=error is not None)
         if error is None:
+            if skipped:
+                self._state.opinions.failed("skip", self._own_scale())
             self._ends.optimizer_ended(self._state.optimizers.name(optimizer), by_scaler=True)
 
     def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
@@ -218,6 +225,11 @@ class CallWatch:
             call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
         self._finish(call, None, error)
 
+    def _own_scale(self) -> float | None:
+        """Return the loss scale in the gradients of the last backward pass; this may wait for the device."""
+        log = self._state.log
+        return log.hand_scale if log.scale is None else self._scalers.value()
+
     def _owner_of(self, parameters: Any) -> torch.optim.Optimizer | None:
         """Return the optimizer that trains the first of `parameters`."""
         first = next(tensors_in(given_parameters(parameters)), None)
@@ -246,6 +258,9 @@ class CallWatch:
             self._finish(self._call("optimizer_step", name))
         if not _has_closure(args, kwargs):
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
+            if not self._scalers.stepping and broken(state.log.losses, parameters_of(optimizer)):
+                state.opinions.failed("nonfinite-gradient", self._own_scale())
+        self._scalers.optimizer_called = True
         state.weights.before_step(optimizer)
 
     def _after_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:

@@ -73,6 +73,7 @@ class StepLog:
         micro_batch: backward passes so far.
         scale: loss scale in force, once a scaler was used.
         pass_scale: loss scale that multiplies the gradients of the backward pass at hand; None where none does.
+        hand_scale: number above 1 that code multiplied the loss of the last backward pass by; None where none did.
         losses: values that backward started from, with the loss scale in them.
         outcomes: per optimizer step, whether a scaler was asked and whether it saw a nonfinite gradient.
         grad_norm: what the user's clipping returned.
@@ -84,6 +85,7 @@ class StepLog:
     micro_batch: int = 0
     scale: Scalar = None
     pass_scale: Scalar = None
+    hand_scale: float | None = None
     losses: list[tuple[Scalar, Scalar]] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     grad_norm: Scalar = None

@@ -24,10 +24,8 @@ from ampdoctor.trace.schema import ModuleRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import Deferred, Values
-    from ampdoctor.record.optimizer import OptimizerNames
-    from ampdoctor.record.sites import Sites
+    from ampdoctor.record.state import State
     from ampdoctor.record.twin.place import Places
 
 _MAX_CALLS = 8
@@ -37,10 +35,9 @@ _MAX_CALLS = 8
 class ModuleHooks:
     """Puts the hooks in place for one step after another."""
 
-    def __init__(self, sites: Sites, optimizers: OptimizerNames, guard: Guard) -> None:
-        self._sites = sites
-        self._optimizers = optimizers
-        self._guard = guard
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._sites, self._optimizers, self._guard = state.sites, state.optimizers, state.guard
         self._hooks = GlobalHooks(self._before, self._after)
         self._described: set[str] = set()
         self._tensors: TensorLog | None = None
@@ -70,10 +67,12 @@ class ModuleHooks:
         self._tensors = self._places = None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling() or traced() or self._of_another_training():
+        if self._is_none_of_ours():
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
+                if self._state.opinions.replays is not None:
+                    self._state.opinions.replays.kept.met(module, args)
                 if self._places is not None:
                     self._places.enter(self._sites.path(module))
                 self._record_inputs(self._tensors, module, args)
@@ -81,16 +80,23 @@ class ModuleHooks:
     def _after(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        if torch.compiler.is_compiling() or traced() or self._of_another_training():
+        if self._is_none_of_ours():
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
+                if self._state.opinions.replays is not None:
+                    self._state.opinions.replays.kept.left(module, kwargs, output)
                 self._record_outputs(self._tensors, module, (args, kwargs), output)
                 if self._places is not None:
                     self._places.leave(self._sites.path(module))
 
-    def _of_another_training(self) -> bool:
-        """Autograd's threads make the calls of a recomputation; those are nobody's in particular."""
+    def _is_none_of_ours(self) -> bool:
+        """Whether the call at hand is no plain call of the training that is followed.
+
+        Autograd's threads make the calls of a recomputation; those are nobody's in particular.
+        """
+        if torch.compiler.is_compiling() or traced() or self._state.replaying:
+            return True
         return not in_backward() and not self._guard.thread.is_this(claim=torch.is_grad_enabled())
 
     def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:

@@ -95,10 +95,10 @@ class Recorder:
         sites = Sites(roots)
         self._state = State(self._guard, sites, OptimizerNames(), WeightExaminer(sites))
         self._ends = StepEnds(self._state, self._end_step)
-        self._opinions = SecondOpinions(Proving.of(prove), self._guard, sites)
+        self._opinions = self._state.opinions = SecondOpinions(Proving.of(prove), self._state)
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
-        self._modules = ModuleHooks(sites, self._state.optimizers, self._guard)
+        self._modules = ModuleHooks(self._state)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._failed = self._stopped = False
         self._clock = time.perf_counter()
@@ -175,7 +175,7 @@ class Recorder:
         log = self._state.log = StepLog(step, reason)
         if second is not None:
             self._opinions.begin(log, second)
-        opinion = self._state.opinion = self._opinions.current
+        opinion = self._opinions.current
         if reason is None:
             self._state.tensors = None
             self._state.weights.arm(None)
@@ -230,7 +230,7 @@ class Recorder:
 
     def _detach(self) -> None:
         self._state.active = False
-        self._state.tensors = self._state.opinion = None
+        self._state.tensors = None
         self._opinions.abandon()
         self._state.weights.arm(None)
         self._modules.remove()

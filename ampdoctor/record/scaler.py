@@ -9,14 +9,14 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from ampdoctor.record.autograd_graph import mark_scaled
-from ampdoctor.record.log import Outcome, Scalar
+from ampdoctor.record.log import Deferred, Outcome, Scalar
 from ampdoctor.record.tensors import tensors_in
 from ampdoctor.trace.schema import ScalerRow
 
 if TYPE_CHECKING:
-    import torch
-
     from ampdoctor.record.log import Values
     from ampdoctor.record.state import State
 
@@ -37,6 +37,7 @@ class ScalerEvents:
 
     Attributes:
         stepping: an enabled scaler's `step` is under way: what the optimizer does now is the scaler's doing.
+        optimizer_called: within it, the optimizer's own `step` has been called.
     """
 
     def __init__(self, state: State) -> None:
@@ -44,7 +45,7 @@ class ScalerEvents:
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._numbers = itertools.count()
         self._scales: dict[str, _Scale] = {}
-        self.stepping = False
+        self.stepping = self.optimizer_called = False
 
     def name(self, scaler: Scaler) -> str:
         """Return the scaler's name; its first use is an event."""
@@ -84,13 +85,13 @@ class ScalerEvents:
     def step_begins(self, scaler: Scaler) -> None:
         """An enabled scaler's `step` begins."""
         self.name(scaler)
-        self.stepping = True
+        self.stepping, self.optimizer_called = True, False
 
-    def step_ended(self, scaler: Scaler, optimizer: torch.optim.Optimizer, *, failed: bool) -> None:
-        """The scaler's `step` has returned or raised."""
+    def step_ended(self, scaler: Scaler, optimizer: torch.optim.Optimizer, *, failed: bool) -> bool:
+        """The scaler's `step` has returned or raised; returns whether it is known to have skipped the optimizer."""
         self.stepping = False
         if failed:
-            return
+            return False
         skipped = self._found_inf(scaler, optimizer)
         self._state.log.outcomes.append(Outcome(True, skipped))
         log, seq = self._state.log, self._state.log.next_seq()
@@ -106,6 +107,10 @@ class ScalerEvents:
             )  # fmt: skip
 
         log.row("scaler", build)
+        if isinstance(skipped, Deferred):
+            # A fused optimizer is called all the same and decides on the device; others are not.
+            return not self.optimizer_called and issubclass(type(optimizer), torch.optim.Optimizer)
+        return bool(skipped)
 
     def updated(self, scaler: Scaler) -> None:
         """`update` returned."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.tensors import TensorLog
+    from ampdoctor.record.twin.opinions import SecondOpinions
     from ampdoctor.record.twin.second_opinion import SecondOpinion
 
 
@@ -30,7 +31,7 @@ class State:
         active: recording; False once stopped, failed, or in a forked child.
         log: the step at hand.
         tensors: where its tensors go; None on a step that is not examined.
-        opinion: the second opinion under way on this step, if there is one.
+        opinions: second opinions on single steps.
     """
 
     guard: Guard
@@ -38,9 +39,20 @@ class State:
     optimizers: OptimizerNames
     weights: WeightExaminer
     active: bool = False
-    opinion: SecondOpinion | None = None
+    opinions: SecondOpinions = None  # type: ignore[assignment]
     log: StepLog = None  # type: ignore[assignment]
     tensors: TensorLog | None = None
+
+    @property
+    def opinion(self) -> SecondOpinion | None:
+        """The second opinion under way on this step, if there is one."""
+        return self.opinions.current
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a failed step is being executed again: none of that is the training's."""
+        replays = self.opinions.replays
+        return replays is not None and replays.running
 
     def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` made safe to call from inside the training: None when off or when it fails."""
@@ -48,7 +60,7 @@ class State:
 
         def safe(*args: Any, **kwargs: Any) -> Any:
             # Asked first: what torch.compile traces of this is then a constant, without a graph break.
-            if torch.compiler.is_compiling() or not self.active or capturing():
+            if torch.compiler.is_compiling() or not self.active or self.replaying or capturing():
                 return None
             if in_tracing_mode() or not self.guard.thread.is_this():
                 return None

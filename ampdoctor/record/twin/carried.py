@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.twin.counterfactual import HALVES, Counterfactual
+from ampdoctor.record.twin.geometry import fill, small_part
 from ampdoctor.record.twin.operations import Kind, Operation, tensors_of
 from ampdoctor.record.twin.randomness import Draws, masked_dropout
 from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
@@ -19,10 +20,9 @@ from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ampdoctor.record.twin.storages import Twin
-
 _COPY = torch.ops.aten._to_copy.default
 _ONES = torch.ops.aten.ones_like.default
+_HALF_COMPLEX = torch.complex32
 
 
 class CarriedTwin:
@@ -42,7 +42,7 @@ class CarriedTwin:
         self._any_island = bool(counterfactual.fp32_modules)
         self._implicit_seeds = 0
         self._seed = 1.0
-        self._given_seeds: list[torch.Tensor] = []
+        self._given_seeds: list[tuple[torch.Tensor, torch.Tensor | None]] = []
 
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Prepare the twin of an operation that is about to run.
@@ -50,8 +50,9 @@ class CarriedTwin:
         Returns what to call with the run's result; None where the result is the same in both worlds.
         """
         kind = operation.traits.kind
-        for written in operation.written():
-            self.storages.before_write(written)
+        for written in _dense(list(operation.written())):
+            if _has_memory(written):
+                self.storages.before_write(written)
         if self._implicit_seeds and operation.function is _ONES:
             self._implicit_seeds -= 1
             return lambda result: self.storages.put(result, torch.full_like(result, self._seed))
@@ -75,10 +76,11 @@ class CarriedTwin:
         Raises:
             NotTwinnable: it has no place in memory to look at (a sparse tensor).
         """
-        _check(tensor)
-        twin = self.storages.of(tensor)
-        if twin is not None:
-            return self.storages.view(tensor, twin)
+        if not tensor._is_zerotensor():
+            _check(tensor)
+            twin = self.storages.of(tensor)
+            if twin is not None:
+                return self.storages.view(tensor, twin)
         return tensor.to(self._dtype) if tensor.dtype in HALVES else tensor
 
     def replace(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -94,15 +96,25 @@ class CarriedTwin:
         """
         self._seed = factor
         self._implicit_seeds = sum(g is None for g in given)
-        self._given_seeds = [g for g in given if g is not None]
-        for gradient in self._given_seeds:
-            self.storages.put(gradient, self.values(gradient) * factor)
+        for gradient in {id(g): g for g in given if g is not None}.values():
+            try:
+                _check(gradient)
+            except NotTwinnable as reason:
+                self.not_twinned[f"gradient given to backward: {reason}"] += 1
+                continue
+            known = self.storages.of(gradient) is not None
+            view = self.storages.writable(gradient, self._dtype)
+            self._given_seeds.append((gradient, view.clone() if known else None))
+            fill(view, view * factor)
 
     def seed_taken(self) -> None:
         """The backward pass is over; a gradient of the user's that it started from is itself again."""
         self._implicit_seeds = 0
-        for gradient in self._given_seeds:
-            self.storages.forget(gradient)
+        for gradient, before in self._given_seeds:
+            if before is None:
+                self.storages.forget(gradient)
+            else:
+                fill(self.storages.writable(gradient, self._dtype), before)
         self._given_seeds = []
 
     def _half_at(self, operation: Operation) -> torch.dtype:
@@ -116,7 +128,12 @@ class CarriedTwin:
     def _concerned(self, operation: Operation) -> bool:
         """Whether the operation could come out differently: a twin goes in, or another format is meant."""
         for tensor in tensors_of((*operation.args, *operation.kwargs.values())):
-            if not _has_memory(tensor):
+            if tensor.device.type == "meta":
+                return False  # torch works out a shape; there are no values
+            if tensor._is_zerotensor():
+                if tensor.dtype in HALVES:
+                    return True
+            elif not _has_memory(tensor):
                 if tensor.layout is not torch.sparse_coo or self._concerns(tensor._values()):
                     return True
             elif self._concerns(tensor):
@@ -128,12 +145,16 @@ class CarriedTwin:
 
     def _concerns(self, tensor: torch.Tensor) -> bool:
         other = tensor.dtype in HALVES and (self._any_island or tensor.dtype is not self._dtype)
-        return other or self.storages.of(tensor) is not None
+        return (
+            other or self.storages.of(tensor) is not None or tensor.dtype is _HALF_COMPLEX
+        )  # fmt: skip
 
     def _twin(self, value: Any, written: bool, half: torch.dtype) -> Any:
         """Return an argument as the twin's operation is given it."""
         if isinstance(value, torch.dtype):
             return half if value in HALVES else value
+        if value._is_zerotensor():
+            return value.to(half) if value.dtype in HALVES else value
         if value.layout is torch.sparse_coo and not written:
             values = self._twin(value._values(), False, half)
             return _with_values(value, values)
@@ -142,8 +163,8 @@ class CarriedTwin:
         if twin is None:
             if not written and value.dtype not in HALVES:
                 return value
-            if value.dtype is half and not written:
-                return value
+            if not written and (value.dtype is half or small_part(value)):
+                return value.to(half)
             twin = self.storages.copy_of(value, half)
         view = self.storages.view(value, twin)
         # At the border of a module kept in FP32, what is handed on is cast where it is used.
@@ -210,13 +231,8 @@ class CarriedTwin:
         """What the run has computed stands for the twin as well."""
         half = self._half_at(operation)
         for tensor in (*_dense(result), *_dense(list(operation.written()))):
-            if not _has_memory(tensor):
-                continue
-            twin: Twin | None = self.storages.of(tensor)
-            if twin is None and tensor.dtype in HALVES and tensor.dtype is not half:
-                twin = self.storages.allot(tensor, half)
-            if twin is not None:
-                self.storages.view(tensor, twin).copy_(tensor)
+            if _has_memory(tensor):
+                self.storages.take_over(tensor, half)
 
     def _name(self, operation: Operation, reason: str) -> None:
         self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
@@ -225,7 +241,7 @@ class CarriedTwin:
 def _check(tensor: torch.Tensor) -> None:
     if not _has_memory(tensor):
         raise NotTwinnable(f"{_kind_of(tensor)} tensor")
-    if tensor.dtype is torch.complex32:
+    if tensor.dtype is _HALF_COMPLEX:
         raise NotTwinnable("half complex tensor")
 
 
@@ -233,9 +249,11 @@ def _has_memory(tensor: torch.Tensor) -> bool:
     """Whether its values lie in plain memory that can be laid out once more."""
     plain = (
         tensor.layout is torch.strided
+        and not tensor.is_nested
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     )
-    return plain and not tensor.is_quantized and tensor.device.type != "meta"
+    real = tensor.device.type != "meta" and not tensor._is_zerotensor()
+    return plain and real and not tensor.is_quantized
 
 
 def _dense(value: Any) -> Iterator[torch.Tensor]:
@@ -255,6 +273,8 @@ def _with_values(sparse: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 
 def _kind_of(tensor: torch.Tensor) -> str:
+    if tensor.is_nested:
+        return "nested"
     if tensor.layout is not torch.strided:
         return str(tensor.layout).removeprefix("torch.")
     return "quantized" if tensor.is_quantized else type(tensor).__name__

@@ -7,25 +7,43 @@ from typing import Any
 
 import torch
 
+from ampdoctor.record.sites import live_instances
+
 
 class Eagerly:
-    """The stance "force_eager" from `begin` to `end`; nothing where nobody has loaded the compiler."""
+    """The stance "force_eager" from `begin` to `end`; nothing where nobody has loaded the compiler.
+
+    Attributes:
+        on: there is compiled code, and it is set aside.
+    """
 
     def __init__(self) -> None:
-        self._stance: Any = None
-
-    @property
-    def on(self) -> bool:
-        """Whether compiled code is set aside."""
-        return self._stance is not None
+        self._ours: Any = None
+        self.on = False
 
     def begin(self) -> None:
         """Set compiled code aside."""
-        if "torch._dynamo" in sys.modules and self._stance is None:
-            self._stance = torch.compiler.set_stance("force_eager")
+        if "torch._dynamo" in sys.modules and self._ours is None:
+            # What will only be compiled in this step is executed eagerly, too.
+            self._ours = torch.compiler.set_stance("force_eager")
+            self.on = _compiles()
 
     def end(self) -> None:
         """Go on with the code that was compiled, and with the stance that the user had chosen."""
-        if self._stance is not None:
-            self._stance.__exit__(None, None, None)
-            self._stance = None
+        if self._ours is None:
+            return
+        ours, self._ours, self.on = self._ours, None, False
+        if sys.modules["torch._dynamo.eval_frame"]._stance is ours.stance:
+            ours.__exit__(None, None, None)
+            return
+        # The user has chosen another one meanwhile. Where that is for a block only, ours must not come back after it.
+        for chosen in live_instances(type(ours)):
+            if chosen.prev is ours.stance:
+                chosen.prev = ours.prev
+
+
+def _compiles() -> bool:
+    """Whether anything was compiled, or is to be when it is first called."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    backends = getattr(sys.modules["torch._dynamo.eval_frame"], "cached_backends", None)
+    return bool(getattr(frames, "FRAME_COMPILE_COUNTER", None) or backends)

@@ -5,25 +5,34 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
 
-from ampdoctor.record.quiet import traced
+from ampdoctor.record.quiet import OwnMode, traced
 from ampdoctor.record.twin.operations import Operation, traits_of
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from ampdoctor.record.twin.place import Places
 
+_PLAIN = torch.Tensor.__torch_dispatch__
+
 
 class Follower(Protocol):
-    """Looks at each operation before it runs and, where it asks for that, at its result."""
+    """Looks at each operation before it runs and, where it asks for that, at its result.
+
+    Attributes:
+        not_twinned: operations that it could not execute, with the reason and how often.
+    """
+
+    not_twinned: Counter[str]
 
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Return what to call with the result, or None."""
 
 
-class TwinMode(TorchDispatchMode):
+class TwinMode(OwnMode):
     """Executes each operation as it is, and lets the followers do theirs around it.
 
     The run's own operation is called exactly as without us, and its exceptions are the user's. An error of a follower
@@ -45,7 +54,7 @@ class TwinMode(TorchDispatchMode):
     def __init__(
         self, followers: Sequence[Follower], places: Places, on_error: Callable[[Exception], None]
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._followers = followers
         self._places = places
         self._on_error = on_error
@@ -62,9 +71,11 @@ class TwinMode(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if not self.on or traced():
-            return func(*args, **kwargs)
+            return _called(func, args, kwargs)
+        if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
+            return NotImplemented  # a class that wraps tensors: what it does with those comes by here as well
         waiting = self._before(func, args, kwargs)
-        result = func(*args, **kwargs)
+        result = _called(func, args, kwargs)
         if waiting:
             self._after(waiting, result)
         return result
@@ -96,3 +107,19 @@ class TwinMode(TorchDispatchMode):
     def _fail(self, error: Exception) -> None:
         self.on = False
         self._on_error(error)
+
+
+def _called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the run's own operation.
+
+    A mode is shown the tensor that stands for a number of Python's (the 4 of `loss / 4`, saved for backward) as that
+    number, and some operations don't take it back.
+    """
+    try:
+        return func(*args, **kwargs)
+    except RuntimeError as error:
+        if "Unable to cast" not in str(error):
+            raise
+    return func(
+        *(torch.scalar_tensor(a) if isinstance(a, (int, float)) else a for a in args), **kwargs
+    )

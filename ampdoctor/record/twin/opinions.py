@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ampdoctor.record.headroom import cuda_in_use, room
+from ampdoctor.record.headroom import device_in_use, room
 from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
+from ampdoctor.record.twin.replays import Replays
 from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import StepLog
-    from ampdoctor.record.sites import Sites
+    from ampdoctor.record.state import State
     from ampdoctor.record.twin.counterfactual import Counterfactual
 
 SHARE = 0.01
@@ -44,16 +44,23 @@ class Proving(str, Enum):
     DEFAULT = "default"
     ALWAYS = "always"
 
+    @classmethod
+    def of(cls, prove: bool | None) -> Proving:
+        """Return what True (always), False (none) and None (by default) mean."""
+        return cls.DEFAULT if prove is None else cls.ALWAYS if prove else cls.NONE
+
 
 class SecondOpinions:
     """Decides, starts and ends them.
 
     Attributes:
         current: the one under way.
+        replays: of failed steps; None where the user wants no second opinion.
     """
 
-    def __init__(self, proving: Proving, guard: Guard, sites: Sites) -> None:
-        self._proving, self._guard, self._sites = proving, guard, sites
+    def __init__(self, proving: Proving, state: State) -> None:
+        self._proving, self._state = proving, state
+        self.replays = Replays(state) if proving is not Proving.NONE else None
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
         self._onsets: set[str] = set()
@@ -104,32 +111,53 @@ class SecondOpinions:
     def begin(self, log: StepLog, reason: str) -> None:
         """Start one on the step of `log`."""
         self._asked = False
-        plan = self._plan(reason)
+        plan = self._plan(reason, self._known.half)
         if plan.counterfactuals or plan.local:
-            self.current = SecondOpinion(log, plan, self._guard, self._sites)
+            self.current = SecondOpinion(log, plan, self._state.guard, self._state.sites)
             self.current.begin()
         else:
             log.row("twin_steps", lambda _: _declined(log.step, plan))
 
+    def failed(self, kind: str, scale: float | None) -> None:
+        """The step at hand has just failed, and nothing has touched the weights since: replay it at an onset.
+
+        Args:
+            kind: the vital that turned.
+            scale: the run's loss scale.
+        """
+        always = self._proving is Proving.ALWAYS
+        if self.replays is None or not self.replays.due(self._state.log.step, always=always):
+            return
+        if self.current is not None:
+            self.current.suspend()
+        # A step that failed at once comes before anything is known; what has a scaler is FP16.
+        half = self._known.half or ("fp16" if scale is not None else None)
+        self.replays.replay(self._plan(kind, half), scale)
+
     def end(self, wall_seconds: float) -> None:
         """The step is over."""
         self._wall += wall_seconds
+        if self.replays is not None:
+            self.replays.kept.forget()
         if self.current is None:
             self._plain.append(wall_seconds)
             return
+        seconds = self.current.seconds
         self.current.end()
         self.current = None
-        usual = float(np.median(self._plain)) if self._plain else 0.0
-        self._spent += max(0.0, wall_seconds - usual)
+        # What is left to the device to do shows only in the step's length.
+        usual = float(np.median(self._plain)) if self._plain else wall_seconds
+        self._spent += max(seconds, wall_seconds - usual)
 
     def abandon(self) -> None:
         """The recorder stops in the middle of a step."""
         if self.current is not None:
             self.current.abandon()
             self.current = None
+        if self.replays is not None:
+            self.replays.kept.remove()
 
-    def _plan(self, reason: str) -> Plan:
-        half = self._known.half
+    def _plan(self, reason: str, half: str | None) -> Plan:
         if half is None:
             known = self._known.examined
             return _nothing(
@@ -150,12 +178,7 @@ class SecondOpinions:
 
     def _fitting(self, plan: Plan) -> Plan:
         """Leave out what there is no memory for, and try it the next time."""
-        device = (
-            torch.device("cuda", torch.cuda.current_device())
-            if cuda_in_use()
-            else torch.device("cpu")
-        )
-        free, kept = room(device), list(plan.counterfactuals)
+        free, kept = room(device_in_use()), list(plan.counterfactuals)
         while kept and self._bytes(kept) > free:
             kept.pop()
         self._left = plan.counterfactuals[len(kept) :] if kept else ()

@@ -6,11 +6,25 @@ operation knows of its place is found again when its backward runs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import inspect
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.utils.checkpoint
 
 from ampdoctor.record.callsite import CallSite, call_site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+_TORCH = f"{Path(torch.__file__).parent}{os.sep}"
+_CHECKPOINT = str(torch.utils.checkpoint.__file__)
 
 NOWHERE = CallSite(None, None, None)
 
@@ -34,13 +48,14 @@ class Places:
 
     Args:
         lines: look up the user's line of each operation, which costs some microseconds.
+        site: how that line is found.
     """
 
-    def __init__(self, *, lines: bool) -> None:
-        self._lines = lines
+    def __init__(self, *, lines: bool, site: Callable[[], CallSite] = call_site) -> None:
+        self._lines, self._site = lines, site
         self._stack: list[tuple[int, str]] = []
         self._by_sequence: dict[int, Place] = {}
-        self._reached = torch._C._autograd._get_sequence_nr()
+        self._reached = {get_ident(): torch._C._autograd._get_sequence_nr()}
 
     def enter(self, path: str) -> None:
         """A module begins."""
@@ -58,21 +73,21 @@ class Places:
         while self._stack and self._stack[-1][0] not in {task, -1}:
             self._stack.pop()  # left by an exception inside a backward pass that is over
         recomputing = bool(self._stack) and self._stack[-1][0] == task
-        if task == -1 or recomputing:
+        if task == -1 or recomputing or (torch.is_grad_enabled() and _in_checkpoint()):
             return self._forward()
         return self._backward()
 
     def _forward(self) -> Place:
         module = self._stack[-1][1] if self._stack else None
-        place = Place(module, False, call_site() if self._lines else NOWHERE)
+        place = Place(module, False, self._site() if self._lines else NOWHERE)
         ahead = torch._C._autograd._get_sequence_nr()
-        if ahead != self._reached:
+        thread = get_ident()  # each counts for itself
+        reached = self._reached.get(thread, ahead - 1)
+        if ahead != reached:
             # The node of an operation has its number before the operation itself comes by here.
-            if ahead < self._reached:  # another thread's count
-                self._reached = ahead - 1
-            for number in range(self._reached, ahead):
+            for number in range(reached, ahead):
                 self._by_sequence[number] = place
-            self._reached = ahead
+            self._reached[thread] = ahead
         return place
 
     def _backward(self) -> Place:
@@ -81,4 +96,26 @@ class Places:
         known = self._by_sequence.get(node._sequence_nr()) if node is not None else None  # type: ignore[redundant-expr]
         if known is None:
             return Place(None, True, NOWHERE)
+        if self._lines and _written_by_user(type(node)):
+            return Place(known.module, True, self._site())
         return Place(known.module, True, known.source)
+
+
+def _in_checkpoint() -> bool:
+    """Whether a forward is computed again in the midst of a backward pass; modules need not be in it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@cache
+def _written_by_user(node: Any) -> bool:
+    """Whether the node is of a `torch.autograd.Function` whose backward is not torch's own."""
+    function = getattr(node, "_forward_cls", None)
+    if function is None:
+        return False
+    code = getattr(inspect.unwrap(function.backward), "__code__", None)
+    return code is not None and not code.co_filename.startswith(_TORCH)

@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.autograd_graph import hand_factors
-from ampdoctor.record.twin.carried import CarriedTwin
-from ampdoctor.record.twin.counterfactual import FP32
 from ampdoctor.record.twin.eager import Eagerly
 from ampdoctor.record.twin.local import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
-from ampdoctor.record.twin.rows import TwinRows, World
-from ampdoctor.record.twin.storages import NotTwinnable
+from ampdoctor.record.twin.worlds import Worlds, named, reason_of
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ampdoctor.record.guard import Guard
-    from ampdoctor.record.log import Scalar, StepLog
+    from ampdoctor.record.log import StepLog
     from ampdoctor.record.sites import Sites
+    from ampdoctor.record.twin.mode import Follower
     from ampdoctor.record.twin.plan import Plan
 
 
@@ -42,26 +39,26 @@ class SecondOpinion:
 
     def __init__(self, log: StepLog, plan: Plan, guard: Guard, sites: Sites) -> None:
         self._log, self._plan, self._guard, self._sites = log, plan, guard, sites
-        self._carried = [CarriedTwin(cf) for cf in plan.counterfactuals]
+        self._worlds = Worlds(log, plan.counterfactuals, plan.half)
         self._local = LocalTwins(log) if plan.local else None
+        local: list[Follower] = [self._local] if self._local is not None else []
+        self._followers: list[Follower] = [*self._worlds.carried, *local]
         self.places = Places(lines=plan.local)
-        followers = [*self._carried, *([self._local] if self._local else [])]
-        self._mode = TwinMode(followers, self.places, self._failed)
-        self._rows = TwinRows(log)
+        self._mode = TwinMode(self._followers, self.places, self._failed)
         self._eagerly = Eagerly()
         self._declined = plan.declined
-        self._own_scale: Scalar = None
         self._eager = False
-
-    @property
-    def _reference(self) -> CarriedTwin | None:
-        return next((c for c in self._carried if c.counterfactual == FP32), None)
 
     def begin(self) -> None:
         """See every operation from now on."""
         self._eagerly.begin()
         self._eager = self._eagerly.on
         self.resume()
+
+    @property
+    def seconds(self) -> float:
+        """Time that it has taken so far, on the host."""
+        return self._mode.seconds
 
     def suspend(self) -> None:
         """See none for a while."""
@@ -81,49 +78,45 @@ class SecondOpinion:
         """A backward pass is about to start from `roots`, at the run's loss scale: None where no scaler scaled it."""
         if not self._mode.on:
             return
-        own = scale if scale is not None else _hand_made_scale(roots)
-        self._own_scale = own
-        for carried in self._carried:
+        own = scale if scale is not None else self._log.hand_scale
+        self._worlds.scale = own
+        # Beside a scaler, a loss that it has not scaled would not be scaled in another setting either.
+        self._worlds.seeded = scale is not None or self._log.scale is None
+        for carried in self._worlds.carried:
             wanted = carried.counterfactual.loss_scale
-            if wanted is not None and (scale is not None or self._log.scale is None):
+            if wanted is not None and self._worlds.seeded:
                 carried.seed(seeds, wanted / (own or 1.0))
         if len(roots) == 1 and roots[0].numel() == 1:
-            self._note_loss(roots[0])
+            self._worlds.loss(roots[0])
 
     def backward_ended(self) -> None:
         """It is over."""
-        for carried in self._carried:
+        for carried in self._worlds.carried:
             carried.seed_taken()
 
     def gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Compare the gradients of `parameters`, accumulated and not yet touched by an optimizer, and suspend."""
         self.suspend()
-        if not self._mode.on or self._reference is None:
-            return
-        for parameter in parameters:
-            gradient = parameter.grad
-            if gradient is not None:
+        for parameter in parameters if self._mode.on else ():
+            if parameter.grad is not None:
                 path, name = self._sites.parameter(parameter)
-                self._compare(gradient, (path, "weight_grad", name), None, 0)
+                self._worlds.compare(parameter.grad, (path, "weight_grad", name))
 
     def observe(self, tensor: torch.Tensor, site: tuple[str, str, str], call: int) -> None:
-        """Compare a tensor that is being recorded, where the worlds differ in it."""
-        if (
-            self._mode.on
-            and self._reference is not None
-            and site[1] in {"grad_output", "activation"}
-        ):
-            self._compare(tensor, site, self._log.micro_batch, call)
+        """Compare a tensor that is being recorded."""
+        if self._mode.on and site[1] in {"grad_output", "activation"}:
+            self._worlds.compare(tensor, site, self._log.micro_batch, call)
 
     def end(self) -> None:
         """Queue what is left to say, and let go of everything."""
         self.suspend()
         self._eagerly.end()
         if self._mode.on:
-            self._rows.total()
+            self._worlds.total()
             if self._local is not None:
                 self._local.finish()
-        self._log.row("twin_steps", self._row())
+        row = self._row()
+        self._log.row("twin_steps", lambda _: row)
         self._release()
 
     def abandon(self) -> None:
@@ -132,77 +125,22 @@ class SecondOpinion:
         self._eagerly.end()
         self._release()
 
-    def _compare(
-        self, tensor: torch.Tensor, site: tuple[str, str, str], micro_batch: int | None, call: int
-    ) -> None:
-        worlds = [(World(None, self._plan.half), _dense(tensor))]
-        reference = None
-        try:
-            for carried in self._carried:
-                values = carried.values(_dense(tensor))
-                worlds.append((World(carried.counterfactual, self._plan.half), values))
-                if carried is self._reference:
-                    reference = values
-        except NotTwinnable:
-            return
-        if reference is None or (site[1] == "activation" and reference is worlds[0][1]):
-            return  # the same in every world
-        for world, values in worlds:
-            cf = world.counterfactual
-            if site[1] == "activation" and cf is not None and cf.loss_scale is not None:
-                continue  # a loss scale changes no activation
-            self._rows.add(
-                world, site, values, reference, scale=self._own_scale, micro_batch=micro_batch, call=call
-            )  # fmt: skip
-
-    def _note_loss(self, root: torch.Tensor) -> None:
-        batch, scale = self._log.micro_batch, self._own_scale
-        self._rows.loss(World(None, self._plan.half), root, batch, scale)
-        for carried in self._carried:
-            try:
-                value = carried.values(root)
-            except NotTwinnable:
-                continue
-            self._rows.loss(World(carried.counterfactual, self._plan.half), value, batch, scale)
-
     def _failed(self, error: Exception) -> None:
         """A follower failed: the run goes on without it."""
-        kind = type(error).__name__
-        short = isinstance(error, torch.OutOfMemoryError)
-        self._declined = (
-            "out of memory" if short else f"{kind}: {str(error).partition(chr(10))[0][:200]}"
-        )
+        self._declined = reason_of(error)
         self._release()
-        if self._guard.strict and not short:
+        if self._guard.strict and not isinstance(error, torch.OutOfMemoryError):
             raise error
 
     def _release(self) -> None:
         self._mode.on = False
-        for carried in self._carried:
-            carried.storages.clear()
+        self._worlds.clear()
 
     def _row(self) -> Any:
-        named: dict[str, int] = {}
-        for follower in (*self._carried, *([self._local] if self._local else [])):
-            for name, times in follower.not_twinned.items():
-                named[name] = max(times, named.get(name, 0))
-        row = TwinStepRow(
-            step=self._log.step, kind="carried" if self._carried else "local", reason=self._plan.reason,
-            counterfactuals=[c.counterfactual.name for c in self._carried], declined=self._declined,
-            not_twinned=[f"{name} (x{times})" for name, times in sorted(named.items())],
-            operations=self._mode.operations, wall_ms=1e3 * self._mode.seconds,
-            twin_bytes=sum(c.storages.most_bytes for c in self._carried), eager=self._eager,
+        carried = self._plan.counterfactuals
+        return TwinStepRow(
+            step=self._log.step, kind="carried" if carried else "local", reason=self._plan.reason,
+            counterfactuals=[cf.name for cf in carried], declined=self._declined, not_twinned=named(self._followers),
+            operations=self._mode.operations, wall_ms=1e3 * self._mode.seconds, twin_bytes=self._worlds.most_bytes,
+            eager=self._eager,
         )  # fmt: skip
-        return lambda _: row
-
-
-def _hand_made_scale(roots: Sequence[torch.Tensor]) -> float | None:
-    """Return the number above 1 that the code multiplies the loss by, where there is one."""
-    factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
-    largest = max(factors or (), default=1.0)
-    return largest if largest > 1.0 else None
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a sparse gradient lie in a dense tensor of their own."""
-    return tensor._values() if tensor.layout is torch.sparse_coo else tensor

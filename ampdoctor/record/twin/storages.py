@@ -7,6 +7,7 @@ does not matter. Storages are watched weakly: a twin dies with the storage that 
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +15,19 @@ from typing import Any
 import torch
 
 from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.twin.geometry import Geometry, alike, fill, geometry, laid_over
 
 
 class NotTwinnable(Exception):  # noqa: N818 - a reason, told in the trace, and no error of anybody's
     """The tensor can't have a twin; the message says why."""
+
+
+@dataclass(eq=False)
+class Budget:
+    """Memory for the twins of several counterfactuals, in bytes; who needs more is out of memory."""
+
+    limit: float = math.inf
+    used: int = 0
 
 
 @dataclass(eq=False)
@@ -31,7 +41,8 @@ class Twin:
         narrow: bytes of an element in the run.
         wide: bytes of an element of the twin.
         borrowed: `storage` belongs to somebody else and is copied before it is written to.
-        verbatim: the twin as it is, where its shape is another than the run's (a workspace, for instance).
+        verbatim: the twin as it is, where its shape is another than the run's (what was chosen by value).
+        place: shape, stride and offset of the run's tensor that `verbatim` is the twin of.
     """
 
     of: weakref.ref[Any]
@@ -41,6 +52,7 @@ class Twin:
     wide: int
     borrowed: bool = False
     verbatim: torch.Tensor | None = None
+    place: Geometry | None = None
 
 
 class TwinStorages:
@@ -49,14 +61,16 @@ class TwinStorages:
     Attributes:
         bytes: memory that they hold now.
         most_bytes: the most that they have held.
+        budget: what they may hold, together with others.
     """
 
     def __init__(self) -> None:
         self._twins: dict[int, Twin] = {}
         self._lent: dict[int, list[weakref.ref[Twin]]] = {}
-        self._held: dict[int, int] = {}
+        self._held: dict[int, list[int]] = {}
         self.bytes = 0
         self.most_bytes = 0
+        self.budget = Budget()
 
     def __len__(self) -> int:
         return len(self._twins)
@@ -66,6 +80,7 @@ class TwinStorages:
         self._twins.clear()
         self._lent.clear()
         self._held.clear()
+        self.budget.used -= self.bytes
         self.bytes = 0
 
     def of(self, tensor: torch.Tensor) -> Twin | None:
@@ -76,16 +91,24 @@ class TwinStorages:
         """Return the twin of `tensor`, given that of its storage.
 
         Raises:
-            NotTwinnable: it looks at the bits of a half number, which the twin does not have.
+            NotTwinnable: it looks at the bits of a half number, which the twin does not have; at a part of what has
+                another shape there; or at what is not there any more.
         """
         if twin.verbatim is not None:
+            if twin.place != geometry(tensor):
+                raise NotTwinnable("looks at what has another shape in the twin")
             return twin.verbatim
         if twin.narrow != twin.wide and tensor.dtype not in HALVES:
             raise NotTwinnable(f"looks at half numbers as {tensor.dtype}")
-        dtype = twin.dtype if tensor.dtype in HALVES else tensor.dtype
+        # A half that lies in the twin of other numbers (a piece of raw memory) is the half that it is in the run.
+        half = tensor.dtype in HALVES and tensor.element_size() == twin.narrow
         self._fit(tensor, twin)
-        flat = torch.empty(0, dtype=dtype, device=tensor.device)
-        return flat.set_(twin.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+        return laid_over(twin.storage, tensor, twin.dtype if half else tensor.dtype)
+
+    def writable(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the twin of `tensor`, made if there is none, to write to from outside any operation."""
+        self.before_write(tensor)
+        return self.view(tensor, self.of(tensor) or self.copy_of(tensor, dtype))
 
     def forget(self, tensor: torch.Tensor) -> None:
         """From now on the tensor's own values stand for it."""
@@ -93,20 +116,34 @@ class TwinStorages:
 
     def put(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Make `values` the twin of `tensor`, which has its storage for itself."""
+        if values._is_zerotensor():
+            values = torch.zeros_like(tensor, dtype=values.dtype)
         if values.shape != tensor.shape:
             self._keep(tensor, values.untyped_storage(), values.dtype, verbatim=values)
-            return
-        same = values.stride() == tensor.stride() or values.numel() <= 1
-        if same and values.storage_offset() == tensor.storage_offset():
+        elif alike(values, tensor) and values.storage_offset() == tensor.storage_offset():
             self._keep(tensor, values.untyped_storage(), values.dtype)
-            return
-        twin = self.allot(tensor, values.dtype)
-        self.view(tensor, twin).copy_(values)
+        else:
+            fill(self.view(tensor, self.allot(tensor, values.dtype)), values)
+
+    def take_over(self, tensor: torch.Tensor, half: torch.dtype) -> None:
+        """What the run has written to `tensor` stands for the twin as well; `half` is what half is there."""
+        twin = self.of(tensor)
+        if twin is not None and twin.verbatim is not None:
+            self.forget(tensor)
+            twin = None
+        if twin is None and tensor.dtype in HALVES and tensor.dtype is not half:
+            twin = self.allot(tensor, half)
+        if twin is not None:
+            try:
+                fill(self.view(tensor, twin), tensor)
+            except NotTwinnable:
+                self.forget(tensor)
 
     def allot(self, tensor: torch.Tensor, dtype: torch.dtype) -> Twin:
         """Return a new twin of the tensor's storage, without values yet; `dtype` is that of its halves."""
         narrow, wide = _sizes(tensor, dtype)
         size = tensor.untyped_storage().nbytes() // narrow * wide
+        self._check(size)
         storage = torch.UntypedStorage(size, device=tensor.device)
         return self._keep(tensor, storage, dtype)
 
@@ -114,6 +151,7 @@ class TwinStorages:
         """Return a new twin of the tensor's whole storage with the run's values in `dtype`."""
         storage = tensor.untyped_storage()
         elements = storage.nbytes() // tensor.element_size()
+        self._check(elements * _sizes(tensor, dtype)[1])
         whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
             storage, 0, (elements,), (1,)
         )
@@ -125,8 +163,9 @@ class TwinStorages:
 
         Returns whether it could: they must lie in memory alike.
         """
-        alike = source.stride() == tensor.stride() and source.storage_offset() == 0
-        if not alike or tensor.storage_offset() != 0 or source.shape != tensor.shape:
+        if source.shape != tensor.shape or not alike(source, tensor):
+            return False
+        if source.storage_offset() != 0 or tensor.storage_offset() != 0:
             return False
         twin = self._keep(tensor, source.untyped_storage(), source.dtype, borrowed=True)
         self._lent.setdefault(twin.storage._cdata, []).append(weakref.ref(twin))
@@ -167,6 +206,7 @@ class TwinStorages:
             *narrow_wide,
             borrowed,
             verbatim,
+            None if verbatim is None else geometry(tensor),
         )
         self._twins[key] = twin
         self._hold(storage, ours=not borrowed)
@@ -186,20 +226,26 @@ class TwinStorages:
         """Count memory of ours once, however many twins lie in it; what belongs to the run is not counted."""
         key = storage._cdata
         if key in self._held:
-            self._held[key] += 1
+            self._held[key][0] += 1
         elif ours:
-            self._held[key] = 1
+            self._held[key] = [1, storage.nbytes()]
             self._grow(storage.nbytes())
 
     def _release(self, storage: Any) -> None:
         key = storage._cdata
         if key in self._held:
-            self._held[key] -= 1
-            if not self._held[key]:
-                del self._held[key]
-                self.bytes -= storage.nbytes()
+            self._held[key][0] -= 1
+            if not self._held[key][0]:
+                _, size = self._held.pop(key)
+                self._grow(-size)
+
+    def _check(self, size: int) -> None:
+        if self.budget.used + size > self.budget.limit:
+            raise torch.OutOfMemoryError(f"twins may take {self.budget.limit:.0f} bytes")
 
     def _grow(self, size: int) -> None:
+        self._check(size)
+        self.budget.used += size
         self.bytes += size
         self.most_bytes = max(self.most_bytes, self.bytes)
 
@@ -208,8 +254,10 @@ class TwinStorages:
         needed = tensor.untyped_storage().nbytes() // twin.narrow * twin.wide
         if twin.storage.nbytes() < needed:
             if twin.borrowed:
-                self._own(twin)
-            self._grow(needed - twin.storage.nbytes())
+                raise NotTwinnable("its memory was given back")
+            held = self._held[twin.storage._cdata]
+            self._grow(needed - held[1])
+            held[1] = needed
             twin.storage.resize_(needed)
 
 

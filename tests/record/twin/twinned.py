@@ -70,7 +70,10 @@ def twin_gradient(twin: CarriedTwin, gradient: torch.Tensor) -> torch.Tensor:
     """Return what the gradient is in the twin's world, as a dense tensor of its own."""
     if gradient.is_sparse:
         values = twin.values(gradient._values())
-        return torch.sparse_coo_tensor(gradient._indices(), values, gradient.shape).to_dense()
+        sparse = torch.sparse_coo_tensor(
+            gradient._indices(), values, gradient.shape, check_invariants=False
+        )  # fmt: skip
+        return sparse.to_dense()
     return twin.values(gradient).detach().clone()
 
 

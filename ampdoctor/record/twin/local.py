@@ -1,0 +1,167 @@
+"""Local twins: each operation once more in FP32 on the run's own inputs. Nothing is carried on, so nothing is kept.
+
+They tell where an error is made: what a carried twin shows of a tensor has come together on the way to it. Looked at
+are operations on half tensors, casts to narrow formats, and sums of any float tensors (`local_sums`). Left out is what
+moves, selects or compares values (`local_natures`), and casts that can't lose anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ampdoctor.record.twin.local_casts import casts_of, with_integers_lost
+from ampdoctor.record.twin.local_execution import (
+    DROPOUT,
+    NotExecutedError,
+    check,
+    execute,
+    results,
+)
+from ampdoctor.record.twin.local_inputs import Inputs
+from ampdoctor.record.twin.local_measures import add_up, compare
+from ampdoctor.record.twin.local_natures import WIDER, Nature, base_of, nature_of, touches_half
+from ampdoctor.record.twin.local_rows import MOST_CALLS, Asked, LocalRows, joined
+from ampdoctor.record.twin.local_sums import measured, sums_of
+from ampdoctor.record.twin.operations import tensors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from ampdoctor.record.log import StepLog
+    from ampdoctor.record.twin.local_casts import Cast
+    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.local_sums import Sum
+    from ampdoctor.record.twin.operations import Operation
+
+_MAKES_INTEGERS = frozenset({"arange"})
+
+
+class LocalTwins:
+    """Each operation of a step beside itself in FP32; a Follower.
+
+    Args:
+        log: the step; its rows of `ops` are queued there by `finish`.
+        source: live or replay.
+
+    Attributes:
+        not_twinned: operations that were not executed in FP32, with the reason and how often.
+        operations: operations seen.
+    """
+
+    def __init__(self, log: StepLog, *, source: str = "live") -> None:
+        self.not_twinned: Counter[str] = Counter()
+        self._rows = LocalRows(log, source)
+        self.operations = 0
+
+    def before(self, operation: Operation) -> Callable[[Any], None] | None:
+        """Execute the operation that is about to run in FP32; returns what to call with the run's result."""
+        self.operations += 1
+        nature = nature_of(operation.function)
+        if nature is Nature.SKIPPED:
+            return None
+        if nature is Nature.CAST:
+            casts = casts_of(operation)
+            return (lambda result: self._cast(operation, casts, result)) if casts else None
+        half = touches_half(operation.args, operation.kwargs)
+        if not half and nature is not Nature.SUM:
+            return None
+        try:
+            if nature is Nature.OPAQUE:
+                raise NotExecutedError("executed by the run only")
+            if half:
+                return self._beside(operation, nature)
+        except NotExecutedError as reason:
+            self._name(operation, reason)
+        else:
+            self._add_alone(operation, sums_of(operation, alone=True))
+        return None
+
+    def finish(self) -> None:
+        """Queue the rows."""
+        self._rows.queue()
+
+    def _cast(self, operation: Operation, casts: Sequence[Cast], result: Any) -> None:
+        inputs = [c.source for c in casts]
+        targets = [result if c.target is None else c.target for c in casts]
+        vectors = []
+        for source, target in zip(inputs, targets, strict=True):
+            if (vector := compare(target, source)) is not None:
+                vectors.append(with_integers_lost(vector, target, source))
+        asked = Asked(result=True, integers_lost=True)
+        self._add(operation, inputs, targets, Inputs(inputs), add_up(vectors), asked)
+
+    def _add_alone(self, operation: Operation, sums: Sequence[Sum]) -> None:
+        """A sum without halves is what it is in FP32, and is known before it has run."""
+        inputs = [t for s in sums for t in s.operands]
+        totals = [s.operands[0] for s in sums]
+        asked = Asked(result=False, absorbed=True)
+        self._add(operation, inputs, totals, Inputs(inputs), measured(sums), asked)
+
+    def _beside(self, operation: Operation, nature: Nature) -> Callable[[Any], None]:
+        check(operation)
+        inputs = Inputs.of(operation)
+        sums = sums_of(operation, alone=False) if nature is Nature.SUM else []
+        summed = measured(sums)
+        asked = Asked(
+            result=True,
+            absorbed=bool(sums),
+            cancelled=any(s.cancels_below for s in sums),
+            integers_lost=base_of(operation.traits.name) in _MAKES_INTEGERS,
+        )
+        references = None if operation.function is DROPOUT else execute(operation)
+
+        def compared(result: Any) -> None:
+            try:
+                beside = execute(operation, result) if references is None else references
+            except NotExecutedError as reason:
+                self._name(operation, reason)
+                return
+            ours = results(operation, operation.args, operation.kwargs, result)
+            pairs = _comparable(ours, beside)
+            vectors = [compare(r, f) for r, f in pairs] + [summed]
+            vector = add_up([v for v in vectors if v is not None])
+            if vector is not None and asked.integers_lost:
+                vector = with_integers_lost(vector, *pairs[0])
+            tensors = [*tensors_of((*operation.args, *operation.kwargs.values()))]
+            self._add(operation, tensors, [r for r, _ in pairs], inputs, vector, asked)
+
+        return compared
+
+    def _add(
+        self,
+        operation: Operation,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        finite: Inputs,
+        vector: Measured | None,
+        asked: Asked,
+    ) -> None:
+        if vector is None:
+            return
+        dtypes = joined(t.dtype for t in inputs), joined(t.dtype for t in outputs)
+        numel = sum(t.numel() for t in outputs)
+        place, name = operation.place, operation.traits.name
+        vector = finite.kept(vector)
+        if not self._rows.add(self.operations, place, name, dtypes, numel, vector, asked):
+            self._name(operation, f"over {MOST_CALLS} calls")
+
+    def _name(self, operation: Operation, reason: object) -> None:
+        self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
+
+
+def _comparable(
+    ours: Sequence[torch.Tensor], beside: Sequence[torch.Tensor]
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the results that mean the same in both: halves where there are any, else all floats."""
+    if len(ours) != len(beside):
+        return []
+    pairs = [
+        (r, f)
+        for r, f in zip(ours, beside, strict=True)
+        if r.is_floating_point() and r.shape == f.shape
+    ]
+    halves = [(r, f) for r, f in pairs if r.dtype in WIDER]
+    return halves or pairs

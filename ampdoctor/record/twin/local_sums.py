@@ -1,0 +1,199 @@
+"""Sums: what is absorbed (a + b == a although b != 0) and what is cancelled.
+
+The total is the first operand, and an increment is what the operation adds to it: `alpha * b` of add and sub,
+`weight * (end - start)` of lerp, `value * t1 * t2` and `value * t1 / t2` of addcmul and addcdiv; in place or not, and
+each pair of their `_foreach_` forms. An increment counts as nonzero where its factors are. What adds a plain number
+(`x + eps`) has no increments of its own to lose and is left out.
+
+An element of a + b, both half, is cancelled where 0 < |a + b| < 4 eps max(|a|, |b|): as the inputs are known to
+eps/2 of their magnitude each, under two bits of the result are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.twin.local_measures import (
+    MEASURES,
+    Measure,
+    add_up,
+    magnitudes,
+    pieces,
+)
+from ampdoctor.record.twin.local_natures import base_of, plain, plain_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.operations import Operation
+
+_BITS_LEFT = 2
+
+
+@dataclass
+class Sum:
+    """One total and what is added to it.
+
+    Attributes:
+        name: add, sub, lerp, addcmul or addcdiv.
+        operands: the total and the tensors that the increment is made of.
+        result: returns the sum of operands that are given in FP32 or wider.
+        dtype: of the result.
+        alone: no half goes in: nothing is said of it elsewhere.
+    """
+
+    name: str
+    operands: tuple[torch.Tensor, ...]
+    result: Callable[..., torch.Tensor]
+    dtype: torch.dtype
+    alone: bool
+
+    @property
+    def half(self) -> bool:
+        """Whether the total is kept in half."""
+        return self.dtype in HALVES
+
+    @property
+    def cancels_below(self) -> float | None:
+        """The share of the larger operand below which a result is cancelled; None where that is not asked."""
+        dtypes = {t.dtype for t in self.operands}
+        if self.name not in {"add", "sub"} or len(dtypes) != 1 or not dtypes <= HALVES:
+            return None
+        return float(2**_BITS_LEFT * torch.finfo(dtypes.pop()).eps)
+
+
+def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
+    """Return the sums of floating-point tensors in an operation of nature SUM."""
+    base = base_of(operation.traits.name)
+    name = plain_name(base)
+    totals = operation.args[0]
+    several = isinstance(totals, (list, tuple))
+    found = []
+    for n, total in enumerate(totals if several else [totals]):
+        parts, result = _increment(
+            name,
+            [_nth(a, n) for a in operation.args[1:]],
+            {k: _nth(v, n) for k, v in operation.kwargs.items()},
+            n,
+        )
+        if result is None or not all(_known(t, total) for t in (total, *parts)):
+            continue
+        dtype = total.dtype
+        if not base.endswith("_"):
+            for part in parts:
+                dtype = torch.promote_types(dtype, torch.result_type(total, part))
+        found.append(Sum(name, tuple(torch.broadcast_tensors(total, *parts)), result, dtype, alone))
+    return found
+
+
+def measured(sums: Sequence[Sum]) -> Measured | None:
+    """Return the vector of what sums absorbed and cancelled; of those alone, with all that is said of them."""
+    return add_up([_piece(one, piece) for one in sums for piece in pieces(*one.operands)])
+
+
+def _increment(
+    name: str, args: Sequence[Any], kwargs: dict[str, Any], n: int
+) -> tuple[tuple[Any, ...], Callable[..., torch.Tensor] | None]:
+    """Return the tensors that the increment is made of, and the sum as a function of total and those."""
+    if name in {"add", "sub"}:
+        alpha = kwargs.get("alpha", args[1] if len(args) > 1 else 1)
+        add = torch.add if name == "add" else torch.sub
+        return (args[0],), (lambda a, b: add(a, b, alpha=alpha)) if alpha != 0 else None
+    if name == "lerp":
+        weight = args[1] if len(args) > 1 else kwargs["weight"]
+        if isinstance(weight, torch.Tensor):
+            return (args[0], weight), torch.lerp
+        return (args[0],), (lambda a, end: torch.lerp(a, end, weight)) if weight else None
+    value = kwargs.get("value", args[2] if len(args) > 2 else 1)
+    if isinstance(value, torch.Tensor):  # the scalars of all totals, on the host
+        value = value[n].item()
+    function = torch.addcmul if name == "addcmul" else torch.addcdiv
+    return tuple(args[:2]), (lambda a, x, y: function(a, x, y, value=value)) if value != 0 else None
+
+
+def _nth(value: Any, n: int) -> Any:
+    """Return what belongs to the n-th total."""
+    return value[n] if isinstance(value, (list, tuple)) else value
+
+
+def _known(value: Any, total: torch.Tensor) -> bool:
+    if not isinstance(value, torch.Tensor) or value.device != total.device:
+        return False
+    return plain(value) and value.is_floating_point()
+
+
+def _piece(one: Sum, operands: Sequence[torch.Tensor]) -> Measured:
+    exact = torch.float64 if one.dtype is torch.float64 else torch.float32
+    wide = [t.to(exact) for t in operands]
+    result = one.result(*wide)
+    rounded = result.to(one.dtype).to(exact) if one.half else result
+    if result.device.type == "cpu":
+        return _on_cpu(one, wide, result, rounded)
+    return _on_device(one, wide, result, rounded)
+
+
+def _on_cpu(
+    one: Sum,
+    wide: Sequence[torch.Tensor],
+    result: torch.Tensor,
+    rounded: torch.Tensor,
+) -> list[float]:
+    vector = [0.0] * MEASURES
+    same = np.equal(rounded.numpy(), wide[0].numpy())
+    if same.any():
+        for moving in _moving(one, wide):
+            same &= np.not_equal(moving.numpy(), 0)
+        same &= np.isfinite(rounded.numpy())
+        vector[Measure.ABSORBED] = float(np.count_nonzero(same))
+    if (edge := one.cancels_below) is not None:
+        bound = torch.maximum(wide[0].abs(), wide[1].abs()).mul_(edge)
+        size = result.abs().numpy()
+        cancelled = (size < bound.numpy()) & (size != 0)
+        vector[Measure.CANCELLED] = float(np.count_nonzero(cancelled))
+    if one.alone:
+        sizes = magnitudes(result)
+        vector[Measure.NONZERO], vector[Measure.ABSMAX] = sizes.nonzero, sizes.absmax
+        if not math.isfinite(vector[Measure.ABSMAX]):
+            finite = np.isfinite(result.numpy())
+            born = float(result.numel() - np.count_nonzero(finite))
+            vector[Measure.BORN] = vector[Measure.BORN_FP32] = born
+            vector[Measure.ABSMAX] = float(np.abs(result.numpy()[finite]).max(initial=0.0))
+    return vector
+
+
+def _on_device(
+    one: Sum,
+    wide: Sequence[torch.Tensor],
+    result: torch.Tensor,
+    rounded: torch.Tensor,
+) -> torch.Tensor:
+    finite = torch.isfinite(rounded)
+    absorbed = (rounded == wide[0]) & finite
+    for moving in _moving(one, wide):
+        absorbed &= moving != 0
+    vector = torch.zeros(MEASURES, dtype=torch.float64, device=result.device)
+    vector[Measure.ABSORBED] = absorbed.sum()
+    if (edge := one.cancels_below) is not None:
+        bound = torch.maximum(wide[0].abs(), wide[1].abs()) * edge
+        vector[Measure.CANCELLED] = ((result.abs() < bound) & (result != 0)).sum()
+    if one.alone:
+        vector[Measure.NONZERO] = torch.count_nonzero(result)
+        vector[Measure.ABSMAX] = torch.where(finite, result.abs(), 0.0).amax()
+        vector[Measure.BORN] = vector[Measure.BORN_FP32] = (~finite).sum()
+    return vector
+
+
+def _moving(one: Sum, wide: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield what must differ from zero for the increment to."""
+    if one.name == "lerp":
+        yield wide[1] - wide[0]
+        yield from wide[2:]
+    else:
+        yield from wide[1 : 2 if one.name == "addcdiv" else None]

@@ -1,0 +1,241 @@
+"""A step executed again after it has failed, under followers, from what `RootCalls` has kept of it.
+
+It is the run's own step only if every output comes out the same again; else nothing is concluded from it. What the
+user's hooks on modules and tensors do, they do once more; what is left of that is put back where `Untouched` reaches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.guard import told
+from ampdoctor.record.twin.backward_again import BackwardAgain
+from ampdoctor.record.twin.eager import Eagerly
+from ampdoctor.record.twin.forward_again import ForwardAgain, NotTheSameError
+from ampdoctor.record.twin.mode import TwinMode
+from ampdoctor.record.twin.replay_places import ReplayPlaces
+from ampdoctor.record.twin.roots import modules_below, trained
+from ampdoctor.record.twin.surroundings import inside_autocast
+from ampdoctor.record.twin.untouched import NoRoomError, Untouched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch import nn
+
+    from ampdoctor.record.twin.kept import RootCalls
+    from ampdoctor.record.twin.mode import Follower
+    from ampdoctor.record.twin.root_call import RootCall
+    from ampdoctor.record.twin.surroundings import Autocast
+
+_OF_SEVERAL = frozenset(
+    {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
+)  # fmt: skip
+"""Classes whose calls several devices take part in."""
+
+Gradients = list[tuple[torch.Tensor, torch.Tensor]]
+"""Weights, each with what the step's passes add to its gradient, still multiplied by the loss scale."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a replay.
+
+    Attributes:
+        confirmed: the outputs came out the same to the bit; None where it did not come to that.
+        declined: why nothing is to be concluded from it; None where it is the run's own step.
+        calls: calls of root modules executed.
+        left_out: calls that could not be, by reason.
+        passes: backward passes executed; 0 where none had come back to an output yet.
+        seeds: gradients that the passes began from.
+        wide_seeds: how many of them were taken before their cast to half.
+    """
+
+    confirmed: bool | None = None
+    declined: str | None = None
+    calls: int = 0
+    left_out: tuple[str, ...] = ()
+    passes: int = 0
+    seeds: int = 0
+    wide_seeds: int = 0
+
+
+def replay(
+    kept: RootCalls,
+    followers: Sequence[Follower],
+    *,
+    path: Callable[[nn.Module], str],
+    on_error: Callable[[Exception], None],
+    seeded: Callable[[torch.Tensor], None] | None = None,
+    harvest: Callable[[Gradients], None] | None = None,
+) -> Outcome:
+    """Execute the step that `kept` holds again, and leave everything as it was.
+
+    Args:
+        kept: the step; it is not over yet.
+        followers: who sees the operations; what they have seen counts only if the outcome is confirmed.
+        path: name of a module.
+        on_error: told of an error of a follower.
+        seeded: given each gradient that a backward pass is about to begin from, in order to give it a twin: at
+            another loss scale, say.
+        harvest: given the gradients at the end, while the twins still live.
+    """
+    reason = kept.why_not or _forbidden()
+    if reason is not None:
+        return Outcome(declined=reason)
+    left_out: Counter[str] = Counter()
+    calls = []
+    for call in kept.calls:
+        stale = call.stale() or _of_several(call)
+        if stale is None:
+            calls.append(call)
+        else:
+            left_out[stale] += 1
+    named = tuple(f"{reason} (x{times})" for reason, times in left_out.items())
+    if not calls:
+        none = "no module was called with gradients enabled, as far as has been seen"
+        return Outcome(declined=next(iter(left_out), none), left_out=named)
+    kept.replaying = True
+    try:
+        again = _Again(calls, kept.passes, followers, path, on_error, seeded or _nothing)
+        return again.run(harvest or _nothing, named)
+    finally:
+        kept.replaying = False
+
+
+class _Again:
+    """One replay."""
+
+    def __init__(
+        self,
+        calls: list[RootCall],
+        passes: Sequence[Autocast],
+        followers: Sequence[Follower],
+        path: Callable[[nn.Module], str],
+        on_error: Callable[[Exception], None],
+        seeded: Callable[[torch.Tensor], None],
+    ) -> None:
+        self._calls, self._passes = calls, passes
+        self._on_error = on_error
+        self._errors: list[Exception] = []
+        places = ReplayPlaces()
+        mode = TwinMode(followers, places, self._errors.append)
+        self._hooks = places.following(path)
+        self._forward = ForwardAgain(mode, places)
+        self._modules = [m for call in calls if (m := call.root.module()) is not None]
+        weights = [weight for module in self._modules for weight in trained(module)]
+        self._backward = BackwardAgain(mode, places, self._ours(seeded), weights)
+
+    def run(self, harvest: Callable[[Gradients], None], left_out: tuple[str, ...]) -> Outcome:
+        """Execute everything."""
+        declined = None
+        try:
+            with Untouched(self._modules), self._hooks, _as_in_training():
+                self._execute()
+                self._ours(harvest)(self._backward.gradients())
+        except (NotTheSameError, NoRoomError) as error:
+            declined = str(error)
+        except torch.OutOfMemoryError:
+            declined = "out of memory"
+        except Exception as error:  # noqa: BLE001 - the user's code, at a time it was not written for
+            declined = f"it failed when it was executed again: {told(error)}"
+        finally:
+            counts = len(self._forward.results), self._backward.seeds, self._backward.wide_seeds
+            passes, confirmed = self._backward.passes, self._forward.confirmed
+            self._forward.release()
+            self._backward.release()
+        if self._errors:
+            declined = f"the second opinion failed: {told(self._errors[0])}"
+            self._on_error(self._errors[0])
+        return Outcome(confirmed, declined, counts[0], left_out, passes, *counts[1:])
+
+    def _ours(self, callback: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return `callback` so that its errors are not taken for the user's; after the first error it is not called."""
+
+        def call(value: Any) -> None:
+            if self._errors:
+                return
+            try:
+                callback(value)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - told at the end
+                self._errors.append(error)
+
+        return call
+
+    def _execute(self) -> None:
+        passes = sorted({n for call in self._calls for o in call.outputs for n in o.gradients})
+        if not passes:
+            self._forward.execute([call for call in self._calls if call.outputs])
+        for number in passes:
+            through = [c for c in self._calls if any(number in o.gradients for o in c.outputs)]
+            self._forward.execute(_with_makers(through, self._calls))
+            later = [n for n in passes if n > number]
+            outputs = [
+                (tensor, output)
+                for call in through
+                for tensor, output in self._forward.outputs(call)
+                if number in output.gradients
+            ]
+            with self._passes[number].in_force():
+                self._backward.execute(number, outputs, self._forward.inputs, retain=bool(later))
+            self._forward.drop(
+                [
+                    c
+                    for c in self._calls
+                    if not any(n in o.gradients for o in c.outputs for n in later)
+                ]
+            )
+
+
+@contextlib.contextmanager
+def _as_in_training() -> Iterator[None]:
+    """Undo what the guard keeps away, and have compiled modules show their operations."""
+    eagerly = Eagerly()
+    with torch._C._EnableTorchFunction(), torch.enable_grad():
+        eagerly.begin()
+        try:
+            yield
+        finally:
+            eagerly.end()
+
+
+def _with_makers(calls: list[RootCall], usable: list[RootCall]) -> list[RootCall]:
+    """Return `calls` and those that have made inputs of theirs, in order."""
+    wanted: set[int] = set()
+    stack = list(calls)
+    while stack:
+        call = stack.pop()
+        if id(call) not in wanted:
+            wanted.add(id(call))
+            stack += [maker for maker, _ in call.links.values()]
+    return [call for call in usable if id(call) in wanted]
+
+
+def _forbidden() -> str | None:
+    distributed = torch.distributed
+    together = distributed.is_available() and distributed.is_initialized()
+    if together and distributed.get_world_size() > 1:
+        return "several ranks train together, and the others would not take part"
+    if inside_autocast():
+        return "it would have to run inside an autocast region that is still open"
+    return None
+
+
+def _of_several(call: RootCall) -> str | None:
+    module = call.root.module()
+    for part in modules_below(module) if module is not None else []:
+        for kind in type(part).__mro__:
+            if kind.__name__ in _OF_SEVERAL:
+                return f"{kind.__name__} may not be called an additional time"
+    return None
+
+
+def _nothing(_: object) -> None:
+    """Nobody wants to be told."""

@@ -1,0 +1,114 @@
+"""Replays of a whole run: which failed steps are executed again, and the rows of what that shows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from ampdoctor.record.twin.kept import RootCalls
+from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.replay import replay
+from ampdoctor.record.twin.worlds import Worlds, named
+from ampdoctor.trace.schema import TwinStepRow
+
+if TYPE_CHECKING:
+    from ampdoctor.record.state import State
+    from ampdoctor.record.twin.mode import Follower
+    from ampdoctor.record.twin.plan import Plan
+    from ampdoctor.record.twin.replay import Gradients, Outcome
+
+CLEAN_STEPS = 25
+"""Steps without a failure after which the next one is an onset of its own; twice as many after each."""
+
+
+class Replays:
+    """Keeps the step at hand, and replays it where it fails.
+
+    Args:
+        state: the step at hand.
+
+    Attributes:
+        kept: the step at hand.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.kept = RootCalls(state)
+        self._last_failure: int | None = None
+        self._pause = CLEAN_STEPS
+        self._done = -1
+
+    @property
+    def running(self) -> bool:
+        """Whether a step is being executed again: nothing of it is to be recorded as the training's."""
+        return self.kept.replaying
+
+    def due(self, step: int, *, always: bool) -> bool:
+        """Whether `step`, which has just failed, is to be replayed: at an onset of trouble, once a step."""
+        last, self._last_failure = self._last_failure, step
+        if self._done == step:
+            return False
+        onset = last is None or step - last > self._pause
+        if last is not None and onset:
+            self._pause *= 2
+        return onset or always
+
+    def replay(self, plan: Plan, scale: float | None) -> None:
+        """Execute the step at hand again with twins, at the run's loss scale `scale`, and queue the rows."""
+        log = self._state.log
+        self._done = log.step
+        worlds = Worlds(log, plan.counterfactuals, plan.half)
+        worlds.scale, worlds.seeded = scale, True
+        local = LocalTwins(log, source="replay")
+        followers: list[Follower] = [*worlds.carried, local]
+        seeds: list[bool] = []
+        began = time.perf_counter()
+        outcome = replay(
+            self.kept,
+            followers,
+            path=self._state.sites.path,
+            on_error=self._failed,
+            seeded=lambda seed: seeds.append(_seed(worlds, seed, scale)),
+            harvest=lambda gradients: self._compare(worlds, gradients) if all(seeds) else None,
+        )
+        if outcome.declined is None:
+            worlds.total()
+            local.finish()
+        row = self._row(plan, outcome, worlds, local, time.perf_counter() - began)
+        log.row("twin_steps", lambda _: row)
+        worlds.clear()
+
+    def _compare(self, worlds: Worlds, gradients: Gradients) -> None:
+        for weight, gradient in gradients:
+            path, name = self._state.sites.parameter(weight)
+            worlds.compare(gradient, (path, "weight_grad", name))
+
+    def _row(
+        self, plan: Plan, outcome: Outcome, worlds: Worlds, local: LocalTwins, seconds: float
+    ) -> TwinStepRow:
+        left_out = "; ".join(outcome.left_out) or None
+        return TwinStepRow(
+            step=self._state.log.step, kind="replay", reason=plan.reason,
+            counterfactuals=[cf.name for cf in plan.counterfactuals],
+            declined=outcome.declined or left_out or plan.declined,
+            not_twinned=named([*worlds.carried, local]), operations=local.operations,
+            wall_ms=1e3 * seconds, twin_bytes=worlds.most_bytes, eager=False, confirmed=outcome.confirmed,
+        )  # fmt: skip
+
+    def _failed(self, error: Exception) -> None:
+        if self._state.guard.strict:
+            raise error
+
+
+def _seed(worlds: Worlds, seed: torch.Tensor, scale: float | None) -> bool:
+    """Have twins at another loss scale start from as much more or less; returns whether the seed is finite.
+
+    What comes after a loss that was not finite is NaN in every world and says nothing of the module's own gradients.
+    """
+    for carried in worlds.carried:
+        wanted = carried.counterfactual.loss_scale
+        if wanted is not None:
+            carried.replace(seed, carried.values(seed) * (wanted / (scale or 1.0)))
+    return bool(torch.isfinite(seed).all())
