@@ -86,7 +86,7 @@ class Step:
         """Return the most bytes that half tensors take at a time."""
         with _HalfBytes() as watched:
             self(half)
-        return watched.most
+        return int(watched.most)
 
     def twin_bytes(self, half: torch.dtype, counterfactual: Counterfactual) -> int:
         """Return the most bytes that a twin holds."""

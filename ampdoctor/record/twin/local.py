@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ampdoctor.record.twin.local_casts import casts_of, with_integers_lost
 from ampdoctor.record.twin.local_execution import (
     DROPOUT,
+    FAILURES,
     NotExecutedError,
     check,
     execute,
@@ -20,7 +21,14 @@ from ampdoctor.record.twin.local_execution import (
 )
 from ampdoctor.record.twin.local_inputs import Inputs
 from ampdoctor.record.twin.local_measures import add_up, compare
-from ampdoctor.record.twin.local_natures import WIDER, Nature, base_of, nature_of, touches_half
+from ampdoctor.record.twin.local_natures import (
+    WIDER,
+    Nature,
+    base_of,
+    nature_of,
+    plain,
+    touches_half,
+)
 from ampdoctor.record.twin.local_rows import MOST_CALLS, Asked, LocalRows, joined
 from ampdoctor.record.twin.local_sums import measured, sums_of
 from ampdoctor.record.twin.operations import tensors_of
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from ampdoctor.record.twin.local_measures import Measured
     from ampdoctor.record.twin.local_sums import Sum
     from ampdoctor.record.twin.operations import Operation
+
+_LONGEST_REASON = 120
 
 _MAKES_INTEGERS = frozenset({"arange"})
 
@@ -59,6 +69,19 @@ class LocalTwins:
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Execute the operation that is about to run in FP32; returns what to call with the run's result."""
         self.operations += 1
+        then = self._tried(operation, self._begun, operation)
+        return None if then is None else lambda result: self._tried(operation, then, result)
+
+    def _tried(self, operation: Operation, look: Callable[[Any], Any], subject: Any) -> Any:
+        """Look at `subject`; an operation that can't be looked at is named, and all others still are."""
+        try:
+            return look(subject)
+        except (NotExecutedError, *FAILURES) as reason:
+            told = str(reason).partition("\n")[0][:_LONGEST_REASON]
+            self.not_twinned[f"{operation.traits.name}: {told}"] += 1
+            return None
+
+    def _begun(self, operation: Operation) -> Callable[[Any], None] | None:
         nature = nature_of(operation.function)
         if nature is Nature.SKIPPED:
             return None
@@ -66,17 +89,13 @@ class LocalTwins:
             casts = casts_of(operation)
             return (lambda result: self._cast(operation, casts, result)) if casts else None
         half = touches_half(operation.args, operation.kwargs)
-        if not half and nature is not Nature.SUM:
-            return None
-        try:
-            if nature is Nature.OPAQUE:
-                raise NotExecutedError("executed by the run only")
-            if half:
-                return self._beside(operation, nature)
-        except NotExecutedError as reason:
-            self._name(operation, reason)
-        else:
-            self._add_alone(operation, sums_of(operation, alone=True))
+        if half and nature is Nature.OPAQUE:
+            raise NotExecutedError("executed by the run only")
+        sums = sums_of(operation, alone=not half) if nature is Nature.SUM else []
+        if half:
+            return self._beside(operation, sums)
+        if sums:
+            self._add_alone(operation, sums)
         return None
 
     def finish(self) -> None:
@@ -100,10 +119,9 @@ class LocalTwins:
         asked = Asked(result=False, absorbed=True)
         self._add(operation, inputs, totals, Inputs(inputs), measured(sums), asked)
 
-    def _beside(self, operation: Operation, nature: Nature) -> Callable[[Any], None]:
+    def _beside(self, operation: Operation, sums: Sequence[Sum]) -> Callable[[Any], None]:
         check(operation)
         inputs = Inputs.of(operation)
-        sums = sums_of(operation, alone=False) if nature is Nature.SUM else []
         summed = measured(sums)
         asked = Asked(
             result=True,
@@ -114,11 +132,7 @@ class LocalTwins:
         references = None if operation.function is DROPOUT else execute(operation)
 
         def compared(result: Any) -> None:
-            try:
-                beside = execute(operation, result) if references is None else references
-            except NotExecutedError as reason:
-                self._name(operation, reason)
-                return
+            beside = execute(operation, result) if references is None else references
             ours = results(operation, operation.args, operation.kwargs, result)
             pairs = _comparable(ours, beside)
             vectors = [compare(r, f) for r, f in pairs] + [summed]
@@ -146,10 +160,7 @@ class LocalTwins:
         place, name = operation.place, operation.traits.name
         vector = finite.kept(vector)
         if not self._rows.add(self.operations, place, name, dtypes, numel, vector, asked):
-            self._name(operation, f"over {MOST_CALLS} calls")
-
-    def _name(self, operation: Operation, reason: object) -> None:
-        self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
+            raise NotExecutedError(f"over {MOST_CALLS} calls")
 
 
 def _comparable(
@@ -161,7 +172,7 @@ def _comparable(
     pairs = [
         (r, f)
         for r, f in zip(ours, beside, strict=True)
-        if r.is_floating_point() and r.shape == f.shape
+        if r.is_floating_point() and r.shape == f.shape and plain(r) and r.device == ours[0].device
     ]
     halves = [(r, f) for r, f in pairs if r.dtype in WIDER]
     return halves or pairs

@@ -65,11 +65,14 @@ def _changed(
     after: torch.Tensor, before: torch.Tensor
 ) -> tuple[int | torch.Tensor, bool | torch.Tensor]:
     """Return how many elements of a piece have changed, and whether all of it are whole numbers."""
-    if not before.is_floating_point():
-        return ((after.float().long() != before) & torch.isfinite(after)).sum(), True
-    if after.device.type == "cpu" and not _whole(_sample(before)):
-        return 0, False
-    return ((after.float() != before) & torch.isfinite(after)).sum(), _whole(before)
+    whole: bool | torch.Tensor = True
+    if before.is_floating_point():
+        if after.device.type == "cpu" and not _whole(_sample(before)):
+            return 0, False
+        whole = _whole(before)
+    now = after.float()
+    same = now == before if before.is_floating_point() else now.long() == before
+    return (~same & torch.isfinite(now)).sum(), whole
 
 
 def _sample(values: torch.Tensor) -> torch.Tensor:

@@ -30,6 +30,10 @@ _HALF_TO_FLOAT = frozenset({"_softmax", "_log_softmax"})
 """Their third argument asks for an FP32 result, which only half tensors may."""
 
 
+FAILURES = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+"""What torch raises where it knows an operation in one dtype and not in another."""
+
+
 class NotExecutedError(Exception):
     """The operation can't be executed in FP32; the message says why."""
 
@@ -55,12 +59,12 @@ def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
     """Return the results of an operation in FP32; `result`, that of the run, is asked for by dropout alone.
 
     Raises:
-        NotExecutedError: it knows no FP32.
+        NotExecutedError: there is no memory for it; and FAILURES where it knows no FP32.
     """
+    args, kwargs = operation.mapped(wider)
+    if base_of(operation.traits.name) in _HALF_TO_FLOAT:
+        args[2] = False
     try:
-        args, kwargs = operation.mapped(wider)
-        if base_of(operation.traits.name) in _HALF_TO_FLOAT:
-            args[2] = False
         if operation.function is DROPOUT:
             twin: Any = masked_dropout(operation, args, result)
         elif operation.traits.draws:
@@ -69,8 +73,6 @@ def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
             twin = operation.function(*args, **kwargs)
     except torch.OutOfMemoryError:
         raise NotExecutedError("out of memory") from None
-    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
-        raise NotExecutedError(str(error).partition("\n")[0][:120]) from None
     return results(operation, args, kwargs, twin)
 
 

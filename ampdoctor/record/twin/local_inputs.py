@@ -62,11 +62,12 @@ class Inputs:
 
 def all_finite(tensor: torch.Tensor) -> bool | torch.Tensor:
     """Whether all elements are finite, by their sum; on an accelerator the answer stays there."""
-    total = tensor.detach().sum(dtype=torch.float64 if tensor.is_cuda else torch.float32)
+    values = tensor.float() if tensor.dtype.itemsize == 1 else tensor  # float8 knows no sum
+    total = values.detach().sum(dtype=torch.float64 if tensor.is_cuda else torch.float32)
     if tensor.device.type != "cpu":
         return torch.isfinite(total)
     # A sum may overflow though no element has.
-    return math.isfinite(total.item()) or bool(torch.isfinite(tensor).all())
+    return math.isfinite(total.item()) or bool(torch.isfinite(values).all())
 
 
 def wider(value: Any, written: bool) -> Any:

@@ -47,9 +47,9 @@ MEASURES = len(Measure)
 Measured = list[float] | torch.Tensor
 """The vector: of floats where they are known at once, else on the device."""
 
-_CPU_PIECE = 1 << 16
+_CPU_PIECE = 1 << 18
 _DEVICE_PIECE = 1 << 21
-"""Elements at a time: what stays in the processor's cache; some 32 MiB of temporaries."""
+"""Elements at a time: a megabyte for each temporary on the CPU, and some 32 MiB of temporaries on a device."""
 
 _SAFE = (1e-10, 1e15)
 """Largest magnitudes between which squares are summed in FP32 without losing any that counts."""

@@ -53,7 +53,7 @@ _COMPARES = """
 
 _EXACT = frozenset((_MOVES + _SELECTS + _COMPARES).split())
 
-_CASTS = frozenset({"_to_copy", "copy_", "copy", "_foreach_copy_"})
+_CASTS = frozenset({"_to_copy", "copy_", "_foreach_copy_"})
 
 _SUMS = frozenset({"add", "sub", "lerp", "addcmul", "addcdiv"})
 

@@ -31,6 +31,8 @@ from ampdoctor.record.twin.local_natures import base_of, plain, plain_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from ampdoctor.record.twin.local_measures import Measured
     from ampdoctor.record.twin.operations import Operation
 
@@ -56,11 +58,6 @@ class Sum:
     alone: bool
 
     @property
-    def half(self) -> bool:
-        """Whether the total is kept in half."""
-        return self.dtype in HALVES
-
-    @property
     def cancels_below(self) -> float | None:
         """The share of the larger operand below which a result is cancelled; None where that is not asked."""
         dtypes = {t.dtype for t in self.operands}
@@ -83,7 +80,8 @@ def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
             {k: _nth(v, n) for k, v in operation.kwargs.items()},
             n,
         )
-        if result is None or not all(_known(t, total) for t in (total, *parts)):
+        here = totals[0].device if several else total.device
+        if result is None or not all(_known(t, here) for t in (total, *parts)):
             continue
         dtype = total.dtype
         if not base.endswith("_"):
@@ -123,8 +121,8 @@ def _nth(value: Any, n: int) -> Any:
     return value[n] if isinstance(value, (list, tuple)) else value
 
 
-def _known(value: Any, total: torch.Tensor) -> bool:
-    if not isinstance(value, torch.Tensor) or value.device != total.device:
+def _known(value: Any, device: torch.device) -> bool:
+    if not isinstance(value, torch.Tensor) or value.device != device:
         return False
     return plain(value) and value.is_floating_point()
 
@@ -133,29 +131,28 @@ def _piece(one: Sum, operands: Sequence[torch.Tensor]) -> Measured:
     exact = torch.float64 if one.dtype is torch.float64 else torch.float32
     wide = [t.to(exact) for t in operands]
     result = one.result(*wide)
-    rounded = result.to(one.dtype).to(exact) if one.half else result
-    if result.device.type == "cpu":
-        return _on_cpu(one, wide, result, rounded)
-    return _on_device(one, wide, result, rounded)
+    measure = _on_cpu if result.device.type == "cpu" else _on_device
+    return measure(one, operands[0], wide, result)
 
 
 def _on_cpu(
-    one: Sum,
-    wide: Sequence[torch.Tensor],
-    result: torch.Tensor,
-    rounded: torch.Tensor,
+    one: Sum, total: torch.Tensor, wide: Sequence[torch.Tensor], result: torch.Tensor
 ) -> list[float]:
     vector = [0.0] * MEASURES
-    same = np.equal(rounded.numpy(), wide[0].numpy())
+    rounded = result.to(one.dtype)
+    same = _same(rounded, total.to(one.dtype))
     if same.any():
         for moving in _moving(one, wide):
             same &= np.not_equal(moving.numpy(), 0)
-        same &= np.isfinite(rounded.numpy())
+        same &= np.isfinite(result.numpy())
         vector[Measure.ABSORBED] = float(np.count_nonzero(same))
-    if (edge := one.cancels_below) is not None:
-        bound = torch.maximum(wide[0].abs(), wide[1].abs()).mul_(edge)
-        size = result.abs().numpy()
-        cancelled = (size < bound.numpy()) & (size != 0)
+    if (
+        edge := one.cancels_below
+    ) is not None:  # both are half, and their wide copies of no further use
+        bound = torch.maximum(wide[0].abs_(), wide[1].abs_()).mul_(edge)
+        size = result.abs_().numpy()
+        cancelled = np.less(size, bound.numpy())
+        cancelled &= np.not_equal(size, 0)
         vector[Measure.CANCELLED] = float(np.count_nonzero(cancelled))
     if one.alone:
         sizes = magnitudes(result)
@@ -168,14 +165,20 @@ def _on_cpu(
     return vector
 
 
+def _same(one: torch.Tensor, other: torch.Tensor) -> NDArray[np.bool_]:
+    """Return where two tensors of one dtype are equal; halves, which NumPy does not all know, to the bit."""
+    if one.dtype in HALVES:
+        one, other = one.view(torch.int16), other.view(torch.int16)
+    equal: NDArray[np.bool_] = np.equal(one.numpy(), other.numpy())
+    return equal
+
+
 def _on_device(
-    one: Sum,
-    wide: Sequence[torch.Tensor],
-    result: torch.Tensor,
-    rounded: torch.Tensor,
+    one: Sum, total: torch.Tensor, wide: Sequence[torch.Tensor], result: torch.Tensor
 ) -> torch.Tensor:
+    rounded = result.to(one.dtype)
     finite = torch.isfinite(rounded)
-    absorbed = (rounded == wide[0]) & finite
+    absorbed = (rounded == total) & finite
     for moving in _moving(one, wide):
         absorbed &= moving != 0
     vector = torch.zeros(MEASURES, dtype=torch.float64, device=result.device)

@@ -115,7 +115,7 @@ class TwinRow:
 class OpRow:
     """What one operation does to its inputs: its result beside that of the same operation in FP32 (local twins).
 
-    Calls that agree in all of module, op, direction, dtypes and source line are added up.
+    Calls of one backward pass that agree in module, op, direction, dtypes, function and source line are added up.
     """
 
     step: int = required(INT, "Step it belongs to.")
@@ -131,8 +131,8 @@ class OpRow:
     module: str = required(STRING, "Module path; empty outside any module.")
     op: str = required(STRING, "The operation (aten.mm).")
     direction: str = required(STRING, "forward or backward.")
-    dtype_in: str = required(STRING, "dtypes of its tensors, joined by commas.")
-    dtype_out: str = required(STRING, "dtypes of its results, joined by commas.")
+    dtype_in: str = required(STRING, "dtypes of its tensors, each once, joined by commas.")
+    dtype_out: str = required(STRING, "dtypes of its results, each once, joined by commas.")
     file: str | None = nullable(
         STRING, "Source file of the user's line that ran it, or whose forward it undoes."
     )
@@ -153,13 +153,14 @@ class OpRow:
         INT, "Sums: elements with a + b == a although b != 0; null for other operations."
     )
     integers_lost: int | None = nullable(
-        INT, "Casts: whole numbers that the cast changed; null for other operations."
+        INT, "Casts and arange: whole numbers that were changed; null for other operations."
     )
     cancelled: int | None = nullable(
         INT, "Sums and differences: elements of which rounding of the inputs leaves under 2 bits."
     )
     relative_error: float | None = nullable(
-        FLOAT, "Norm of the difference to FP32 over the FP32 norm, finite elements only."
+        FLOAT,
+        "Norm of the difference to FP32 over the FP32 norm, finite elements only; null for sums of FP32.",
     )
     absmax: float = required(
         FLOAT, "Largest finite magnitude of the FP32 result, as scaled in the run."

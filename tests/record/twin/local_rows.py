@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.twin.local import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
@@ -18,6 +20,18 @@ if TYPE_CHECKING:
 
     from ampdoctor.trace.schema import OpRow
     from tests.record.twin.training import Parameters
+
+HALF, BRAIN = torch.float16, torch.bfloat16
+
+
+def half(*values: float) -> torch.Tensor:
+    """Return FP16 numbers."""
+    return torch.tensor(values, dtype=HALF)
+
+
+def brain(*values: float) -> torch.Tensor:
+    """Return BF16 numbers."""
+    return torch.tensor(values, dtype=BRAIN)
 
 
 @dataclass

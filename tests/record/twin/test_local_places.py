@@ -66,7 +66,8 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.run(self.block, x) if self.run else self.block(x)
         x = self.run(grown, x) if self.run else grown(x)
-        return Doubled.apply(x)
+        doubled: torch.Tensor = Doubled.apply(x)  # type: ignore[no-untyped-call]
+        return doubled
 
 
 def step_rows(reentrant: bool | None = None, times: int = 1) -> list[OpRow]:

@@ -1,7 +1,6 @@
 # kind:   home-made static scaler class, tuned on the quiet half of a curriculum
 # wrong:  fine for 40 steps; with the loud recordings the FP16 backward overflows and the weights become NaN
 # expect: loss-scale-too-large
-# needs:  replay; the one step that overflows is not examined, and the weights are NaN from then on
 # run:    large_scale_static_class.py [fp32|fixed]
 import sys
 
