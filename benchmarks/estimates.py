@@ -101,10 +101,11 @@ def record(
     *,
     prove: bool | None = False,
     every: int | None = 1,
+    seed: int = 0,
 ) -> tuple[Run, Parameters]:
     """Record a step at each of the loss scales 2**`exponents`, in turn; return the run and the parameters."""
     gc.collect()  # optimizers of an earlier training that are still alive would be waited for
-    training = case.start(0)
+    training = case.start(seed)
     prepare_folder(folder)
     with Recorder(folder, every=every, prove=prove):
         for exponent in exponents:
@@ -113,29 +114,38 @@ def record(
 
 
 def truths(
-    case: Case, run_exponent: int, exponents: Iterable[int], *, steps_before: int = 0
+    case: Case,
+    run_exponent: int,
+    exponents: Iterable[int],
+    *,
+    steps_before: int = 0,
+    seed: int = 0,
 ) -> dict[int, tuple[int, int]]:
     """Return by log2 of the scale how many elements are flushed, and how many are nonzero in FP32.
 
     The step is that after `steps_before` steps at the scale of the run.
     """
     run = Setting(scale=2.0**run_exponent)
-    step = real_step(case, run, steps_before=steps_before)
+    step = real_step(case, run, seed, steps_before=steps_before)
     # Two optimizers: the second half of a step has the weights that the first has updated, the run's in every setting.
     follow = step.updated if "gan" in case.name else None
-    full = real_gradients(case, run.to(None), 0, steps_before, before=run, follow=follow)
+    full = real_gradients(case, run.to(None), seed, steps_before, before=run, follow=follow)
     nonzero = sum(int(g.count_nonzero()) for g in full.values())
     found = {}
     for exponent in exponents:
         other = Setting(scale=2.0**exponent, scaled_by="hand")
-        half = real_gradients(case, other, 0, steps_before, before=run, follow=follow)
+        half = real_gradients(case, other, seed, steps_before, before=run, follow=follow)
         gone = sum(int(((half[name] == 0) & (g != 0)).sum()) for name, g in full.items())
         found[exponent] = gone, nonzero
     return found
 
 
 def points(
-    case: Case, run_exponents: Sequence[int] = RUN_EXPONENTS, *, twins: bool = False
+    case: Case,
+    run_exponents: Sequence[int] = RUN_EXPONENTS,
+    *,
+    twins: bool = False,
+    seed: int = 0,
 ) -> list[Point]:
     """Ask what the scales of `EXPONENTS` would flush, of runs at `run_exponents`: a first step, or one with `twins`."""
     before = LATER if twins else 0
@@ -143,9 +153,11 @@ def points(
     truth: dict[int, tuple[int, int]] = {}
     for run_exponent in run_exponents:
         if not truth or twins or "gan" in case.name:  # what the run did before is part of the truth
-            truth = truths(case, run_exponent, EXPONENTS, steps_before=before)
+            truth = truths(case, run_exponent, EXPONENTS, steps_before=before, seed=seed)
         with tempfile.TemporaryDirectory() as folder:
-            run, _ = record(case, [run_exponent] * (before + 1), Path(folder) / "run", prove=twins)
+            run, _ = record(
+                case, [run_exponent] * (before + 1), Path(folder) / "run", prove=twins, seed=seed
+            )
             recorded = recorded_step(run, before)
             for exponent, (gone, nonzero) in truth.items():
                 share = what_if(recorded, FP16, 2.0**exponent).total
@@ -183,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--structural", action="store_true", help="the models of zeros instead")
     parser.add_argument("--twins", action="store_true", help="ask of a step with an FP32 twin")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and batches")
     parser.add_argument("--worst", type=int, default=0, help="print this many worst cases too")
     parser.add_argument("models", nargs="*", help="only these models")
     options = parser.parse_args()
@@ -191,7 +204,7 @@ def main() -> None:
     everything: list[Point] = []
     for case in STRUCTURAL if options.structural else MODELS:
         if not options.models or case.name in options.models:
-            asked = points(case, twins=options.twins)
+            asked = points(case, twins=options.twins, seed=options.seed)
             everything += asked
             print(row(str(case), asked), flush=True)
     print(row("**all**", everything))

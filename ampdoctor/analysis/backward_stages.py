@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from math import log2
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from ampdoctor.analysis.divided_by_hand import divided_by_hand
+from ampdoctor.analysis.seen_in_fp32 import rows_in_fp32, seen_in_fp32
 from ampdoctor.analysis.unflushed import Unflushed, as_it_is, unflushed
 from ampdoctor.formats import FP16, HALF_DTYPES, NumberFormat, format_of_dtype
 from ampdoctor.histogram import ExponentHistogram, merge
 from ampdoctor.trace.run import histogram_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from ampdoctor.analysis.seen_in_fp32 import Site
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TensorRow, TwinRow
 
@@ -30,6 +31,10 @@ GROWTH = 2.0
 
 LOOKED_UP = ("Embedding", "EmbeddingBag")
 """Modules whose weight is looked up by rows, which autocast leaves in FP32."""
+
+FAR = 10
+"""Binades between a gradient and the edge: no layer shrinks all of one by that much. One that is zero below it in every
+element was never there (a zero-initialised layer or gain)."""
 
 KEPT_WIDE = (*LOOKED_UP, "Norm", "Norm1d", "Norm2d", "Norm3d")
 """Ends of the names of modules whose weights autocast does not cast: their gradients are summed up in FP32."""
@@ -45,6 +50,7 @@ class Stage:
         values: what it was before the run's format flushed.
         narrow: it is held in half, or about to be.
         above: the stage it was made from; None for the first.
+        empty: it is zero by the model's own doing.
     """
 
     row: TensorRow
@@ -52,6 +58,7 @@ class Stage:
     values: Unflushed
     narrow: bool
     above: Stage | None = None
+    empty: bool = False
 
     @property
     def features(self) -> int:
@@ -71,6 +78,7 @@ class WeightGradient:
         narrow: it is made in half (an autocast weight's gradient is, whatever dtype it is kept in).
         stages: the gradients it is made from.
         sparse: only the rows that were looked up have a gradient (an embedding).
+        seen: the values are those of the step's FP32 twin, of which nothing is lost on the way either.
     """
 
     row: TensorRow
@@ -79,6 +87,7 @@ class WeightGradient:
     narrow: bool
     stages: tuple[Stage, ...]
     sparse: bool
+    seen: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,11 +98,14 @@ class BackwardPass:
         stages: in the order of the backward pass.
         weights: in the order of recording.
         half: the run's half format; None for a run in FP32.
+        divided: the weight gradients were recorded, by the run and by its twins, after code had divided them by the
+            scale. Here they have it in them again.
     """
 
     stages: tuple[Stage, ...]
     weights: tuple[WeightGradient, ...]
     half: NumberFormat | None = field(default=FP16)
+    divided: bool = False
 
 
 def backward_pass(run: Run, step: int, scale: float) -> BackwardPass:
@@ -104,19 +116,20 @@ def backward_pass(run: Run, step: int, scale: float) -> BackwardPass:
     for row in sorted(rows, key=lambda r: (r.micro_batch, r.seq)):
         groups.setdefault((row.module, row.role, row.slot), []).append(row)
     outputs = [g for (_, role, _), g in groups.items() if role == "grad_output"]
-    stages = tuple(_stage(group, half) for group in outputs)
+    twins = rows_in_fp32(run, step)
+    stages = tuple(_stage(group, half, twins, scale) for group in outputs)
     for place, stage in enumerate(stages):
         stage.above = _above(stage, stages[:place])
+        stage.empty = stage.values.gone and half is not None and _far(stage.above, half)
     kinds = {m.module: m.type for m in run.modules}
-    wide = {
-        (r.module, r.slot): _seen_in_fp32(r, scale) for r in run.twins if _whole_in_fp32(r, step)
-    }
+    divided = divided_by_hand(run, step, scale)
+    missing = round(log2(scale)) if divided else 0
     weights = tuple(
-        _weight(group, stages, half, (kinds.get(module, ""), wide.get((module, slot))))
-        for (module, role, slot), group in groups.items()
+        _weight(group, stages, half, kinds.get(module, ""), (missing, twins, scale))
+        for (module, role, _), group in groups.items()
         if role == "weight_grad"
     )
-    return BackwardPass(stages, weights, half)
+    return BackwardPass(stages, weights, half, divided)
 
 
 def half_format(rows: Sequence[TensorRow]) -> NumberFormat | None:
@@ -126,17 +139,28 @@ def half_format(rows: Sequence[TensorRow]) -> NumberFormat | None:
     return format_of_dtype(dtype) if dtype else None
 
 
-def _stage(group: Sequence[TensorRow], half: NumberFormat | None) -> Stage:
+def _stage(
+    group: Sequence[TensorRow],
+    half: NumberFormat | None,
+    twins: Mapping[Site, Sequence[TwinRow]],
+    scale: float,
+) -> Stage:
     row, held = group[0], merge(histogram_of(r) for r in group)
-    if row.dtype in HALF_DTYPES and half is not None:
-        return Stage(row, held, unflushed(held, half), narrow=True)
-    return Stage(row, held, as_it_is(held), narrow=half is None or row.slot.startswith("cast"))
+    own = row.dtype in HALF_DTYPES and half is not None
+    narrow = own or half is None or row.slot.startswith("cast")
+    beside = twins.get((row.role, row.module, row.slot))
+    values = seen_in_fp32(beside, held, scale) if beside else None
+    if values is None:
+        values = unflushed(held, half) if own and half is not None else as_it_is(held)
+    return Stage(row, held, values, narrow)
 
 
 def _above(stage: Stage, before: Sequence[Stage]) -> Stage | None:
     if not before or before[-1].row.micro_batch != stage.row.micro_batch:
         return None
     size = stage.held.rms
+    if size and not before[-1].held.rms:  # Nothing is made from nothing.
+        return next((s for s in reversed(before) if s.held.rms), before[-1])
     if size > GROWTH * before[-1].held.rms:
         for earlier in reversed(before[:-1]):
             alike = size / GROWTH <= earlier.held.rms <= size * GROWTH
@@ -145,19 +169,37 @@ def _above(stage: Stage, before: Sequence[Stage]) -> Stage | None:
     return before[-1]
 
 
+def _far(above: Stage | None, half: NumberFormat) -> bool:
+    """Whether a stage is so far above the edge of `half` that the next one cannot have been flushed whole."""
+    if above is None:
+        return False
+    return above.empty or above.held.rms >= 2.0 ** (half.flush_exponent + FAR)
+
+
 def _weight(
     group: Sequence[TensorRow],
     stages: Sequence[Stage],
     half: NumberFormat | None,
-    known: tuple[str, Unflushed | None],
+    kind: str,
+    known: tuple[int, Mapping[Site, Sequence[TwinRow]], float],
 ) -> WeightGradient:
-    kind, seen = known
-    row, held = group[0], merge(histogram_of(r) for r in group)
+    """Return the gradient of one weight; it was divided by 2**`missing` before it was recorded, its twins too."""
+    missing, twins, scale = known
+    row, recorded = group[0], merge(histogram_of(r) for r in group)
+    held = recorded.shifted(missing) if missing else recorded
     own = tuple(s for s in stages if s.row.module == row.module) or tuple(stages[:1])
     narrow = half is None or _made_in(half, row, held, kind)
-    values = unflushed(held, half) if narrow and half is not None else as_it_is(held)
-    values = seen if seen is not None and (seen.alive or not held.nonzero) else values
-    return WeightGradient(row, held, values, narrow, own, sparse=kind in LOOKED_UP)
+    beside = twins.get((row.role, row.module, row.slot))
+    seen = seen_in_fp32(beside, held, scale * 2.0**missing) if beside else None
+    if seen is not None:
+        values = seen
+    elif not narrow or half is None:
+        values = as_it_is(held)
+    elif missing > 0 and row.dtype in HALF_DTYPES:  # The division has flushed more.
+        values = unflushed(recorded, half).shifted(missing)
+    else:
+        values = unflushed(held, half)
+    return WeightGradient(row, held, values, narrow, own, kind in LOOKED_UP, seen is not None)
 
 
 def _made_in(half: NumberFormat, row: TensorRow, held: ExponentHistogram, kind: str) -> bool:
@@ -166,17 +208,3 @@ def _made_in(half: NumberFormat, row: TensorRow, held: ExponentHistogram, kind: 
         return True
     finer = held.count_below(half.min_subnormal_exponent) > 0
     return row.dtype == "float32" and not finer and not kind.endswith(KEPT_WIDE)
-
-
-def _whole_in_fp32(row: TwinRow, step: int) -> bool:
-    """Whether `row` has the bins of a weight gradient of the FP32 twin, the step's micro-batches together."""
-    own = row.step == step and row.counterfactual == "fp32" and row.micro_batch is None
-    return own and row.role == "weight_grad" and row.exp_counts is not None
-
-
-def _seen_in_fp32(row: TwinRow, scale: float) -> Unflushed:
-    """Return the values of an FP32 twin as they are with the run's loss scale: nothing of them is cut."""
-    counts = np.asarray(row.exp_counts, dtype=np.float64)
-    alive = int(counts.sum())
-    lowest = (row.exp_lowest or 0) + round(log2(scale))
-    return Unflushed(lowest, counts, alive, row.numel - alive, 0.0, 0.0, row.absmax * scale)

@@ -17,7 +17,7 @@ from ampdoctor.formats import FP16
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.backward_stages import Stage, WeightGradient
+    from ampdoctor.analysis.backward_stages import BackwardPass, Stage, WeightGradient
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import OpRow, TwinRow
 
@@ -46,7 +46,7 @@ class GradientRange:
 @once_per_run
 def gradient_range(run: Run) -> GradientRange | None:
     """Return the range of the gradients of `run`; None where no nonzero one was seen."""
-    peaks = [*_recorded(run), *_twins(run), *_operations(run)]
+    peaks = [*_recorded(run), *_twins(run), *_operations(run), *_overflowed_twins(run)]
     peak = max(peaks, key=lambda p: p.value, default=None)
     if peak is None:
         return None
@@ -70,16 +70,36 @@ def _recorded(run: Run) -> Iterator[Peak]:
 
 def _twins(run: Run) -> Iterator[Peak]:
     """Yield the largest gradients of FP32 twins, which no overflow has hidden, where half would hold them."""
-    wide = {
-        (w.row.module, w.row.slot)
-        for step in gradient_steps(run)[-1:]
-        for w in backward_pass(run, step.row.step, step.scale).weights
-        if not w.narrow
+    last = _last_pass(run)
+    weights = last.weights if last else ()
+    left_out = {
+        (w.row.module, w.row.slot) for w in weights if not w.narrow or (last and last.divided)
     }
     for row in run.twins:
         gradient = row.role in {"grad_output", "weight_grad"} and row.counterfactual == "fp32"
-        if gradient and row.absmax and (row.module, row.slot) not in wide:
+        if gradient and row.absmax and (row.module, row.slot) not in left_out:
             yield Peak(row.absmax, row.module or row.slot)
+
+
+def _overflowed_twins(run: Run) -> Iterator[Peak]:
+    """Yield what a scale at which a twin's gradients overflow says: the largest is twice what FP16 holds, at least."""
+    last = _last_pass(run)
+    finite = {
+        (r.step, r.counterfactual)
+        for r in run.twins
+        if r.role == "loss" and r.value is not None and isfinite(r.value)
+    }
+    for row in run.twins:
+        scaled = row.number_format == FP16.name and row.loss_scale and not row.fp32_modules
+        over = row.role == "gradient" and row.overflowed and not row.nonfinite_fp32
+        known = (row.step, row.counterfactual) in finite and not (last and last.divided)
+        if scaled and over and known:
+            yield Peak(2.0 * FP16.max / (row.loss_scale or 1.0), "")
+
+
+def _last_pass(run: Run) -> BackwardPass | None:
+    steps = gradient_steps(run)[-1:]
+    return backward_pass(run, steps[0].row.step, steps[0].scale) if steps else None
 
 
 def _operations(run: Run) -> Iterator[Peak]:

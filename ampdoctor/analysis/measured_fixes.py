@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.choosing import recommend
+from ampdoctor.analysis.choosing import Cure, recommend
+from ampdoctor.analysis.scaling import ScalingKind, loss_scaling
 from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampdoctor.analysis.choosing import Cure
     from ampdoctor.finding import Fix
     from ampdoctor.trace.run import Run
 
@@ -28,8 +28,11 @@ def with_measured(
     """
     told: list[Fix] = []
     replaced: set[str] = set()
-    for advice in recommend(run).ranked:
-        if advice.grade is Grade.MEASURED:
+    advised = [a for a in recommend(run).ranked if a.grade is Grade.MEASURED]
+    dynamic = any(a.cure is Cure.DYNAMIC_SCALE for a in advised)
+    for advice in advised:
+        # The same scale held fast is no second choice, unless the user holds one fast already.
+        if advice.cure is not Cure.STATIC_SCALE or not dynamic or _is_static(run):
             mine = (own or {}).get(advice.cure)
             fix = (
                 advice.fix
@@ -39,3 +42,7 @@ def with_measured(
             replaced |= {fix.title, advice.title}
             told.append(fix)
     return [*told, *(f for f in fixes if f.title not in replaced)]
+
+
+def _is_static(run: Run) -> bool:
+    return loss_scaling(run).kind in {ScalingKind.STATIC, ScalingKind.HAND_WRITTEN}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ampdoctor.analysis.backward_stages import BackwardPass, Stage, WeightGradient
+    from ampdoctor.analysis.unflushed import Unflushed
     from ampdoctor.formats import NumberFormat
 
 MARGIN = 1.0
@@ -79,7 +80,7 @@ def _through(stage: Stage, above: Passed, edge: float) -> Passed:
     mixed = stage.above is None or stage.above.features != stage.features
     columns = 1.0 if mixed else above.columns
     values = stage.values
-    if above.energy <= 0.0 or values.gone:
+    if above.energy <= 0.0 or (values.gone and not stage.empty):
         return Passed(0.0, 0.0, 0.0)
     if not stage.narrow or not values.nonzero:
         return Passed(above.energy, 1.0, columns)
@@ -92,70 +93,77 @@ def flushed(
     weight: WeightGradient,
     now: dict[Stage, Passed],
     then: dict[Stage, Passed],
-    fmt: NumberFormat,
-    binades: int,
+    edge: float,
+    room: int,
 ) -> Amount:
-    """Return how many elements of `weight` are flushed; `now` is what comes through in the run, `then` at the other
-    scale, 2**binades times the run's.
+    """Return how many elements of `weight` are flushed.
+
+    Args:
+        weight: the gradient.
+        now: what comes through in the run.
+        then: what comes through in the setting asked about.
+        edge: log2 of the largest element, in the run's scale, that is flushed there.
+        room: binades that this edge lies below the run's own: what a setting with room flushes, the run has flushed.
     """
     values = weight.values
     if values.gone:
-        return _of_nothing(weight, now, binades)
+        return _of_nothing(weight, now, room)
     total = values.nonzero
     if not total:
         return Amount(0.0, 0.0, 0.0, 0.0)
-    edge = fmt.flush_exponent - binades if weight.narrow else -math.inf
+    edge = edge if weight.narrow else -math.inf
     source = min(weight.stages, key=lambda s: then[s].energy, default=None)
     there, before = (then[source], now[source]) if source is not None else (ALL, ALL)
+    before = ALL if weight.seen else before
+    low = _own(values, edge - MARGIN, room, values.flushed_low)
     if there.energy <= 0.0:
-        least = _own(weight, edge, binades, -MARGIN, values.flushed_low)
-        return Amount(total, least, total, total)
+        return Amount(total, low, total, total)
     shrunk = -0.5 * math.log2(min(1.0, there.energy / max(before.energy, 1e-12)))
     terms = _terms(weight, source)
     left, left_now = (1.0 - (1.0 - p.alive) ** terms for p in (there, before))
     dead = 1.0 - min(1.0, left / max(left_now, 1e-12))
     estimated = dead * total + (1.0 - dead) * values.below(edge + shrunk)
-    low = _own(weight, edge, binades, -MARGIN, values.flushed_low)
-    own = _own(weight, edge, binades, MARGIN + shrunk, values.flushed_high)
-    return _bounded(weight, estimated, low, (own, max(0.0, 1.0 - there.columns)), binades)
+    own = _own(values, edge + MARGIN + shrunk, room, values.flushed_high)
+    return _bounded(weight, estimated, low, (own, max(0.0, 1.0 - there.columns)), room)
 
 
-def _own(weight: WeightGradient, edge: float, binades: int, margin: float, gone: float) -> float:
+def _own(values: Unflushed, edge: float, room: int, gone: float) -> float:
     """Return the elements that are flushed for being below the edge, if `gone` were in the run."""
-    values = weight.values
     hidden = max(values.nonzero - values.alive, 0.0)
-    below = values.below(edge + margin)
-    if binades > 0:
+    below = values.below(edge)
+    if room > 0:
         return below * (gone / hidden if hidden else 0.0)
     return max(below - hidden, 0.0) + gone
 
 
 def _bounded(
-    weight: WeightGradient, estimated: float, low: float, most: tuple[float, float], binades: int
+    weight: WeightGradient, estimated: float, low: float, most: tuple[float, float], room: int
 ) -> Amount:
     """Return `estimated` between its bounds; `most` are the elements below the edge and the share of dead columns."""
     values, (own, dead) = weight.values, most
     total = values.nonzero
     slight = SLIGHT * total
     high = own + dead * total + slight
-    if binades >= 0:  # A larger scale flushes nothing that the run has not.
-        high = min(high, values.flushed_high + dead * total, float(values.zeros)) + slight
+    if room >= 0:  # More room flushes nothing that the run has not.
+        elsewhere = 0.0 if weight.seen else dead * total
+        high = min(high, values.flushed_high + elsewhere, float(values.zeros)) + slight
         estimated = min(estimated, max(total - values.alive, 0.0))
+    if room == 0 and weight.seen:
+        estimated = low = values.flushed_low
+        high = values.flushed_high + slight
     # What is left of sums that cancel, as the gradients of many biases do, is rounding and grows with the scale.
     low = min(max(low - slight, 0.0), estimated) if len(weight.row.shape) > 1 else 0.0
     return Amount(min(estimated, total), low, max(min(high, total), estimated), total)
 
 
-def _of_nothing(weight: WeightGradient, now: dict[Stage, Passed], binades: int) -> Amount:
+def _of_nothing(weight: WeightGradient, now: dict[Stage, Passed], room: int) -> Amount:
     """Return what there is to say of a gradient without a nonzero element: flushed whole, or none of it there.
 
     How large what is gone was, and which larger scale would hold it, nobody knows.
     """
     lost = any(now[s].energy <= 0.0 for s in weight.stages)
     total = float(weight.values.zeros) if lost else 0.0
-    return (
-        Amount(math.nan, 0.0, total, total) if binades > 0 else Amount(total, total, total, total)
-    )
+    return Amount(math.nan, 0.0, total, total) if room > 0 else Amount(total, total, total, total)
 
 
 def _terms(weight: WeightGradient, source: Stage | None) -> float:

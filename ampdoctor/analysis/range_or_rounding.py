@@ -21,16 +21,18 @@ EXPLAINS = 0.01
 
 def by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
     """Whether what is wrong with `row`, a gradient of the run itself, comes of range and not of rounding."""
+    flushed = [row, *own.outputs]
+    if not any(flushed_share(r) >= EXPLAINS or (r.energy_lost or 0.0) >= EXPLAINS for r in flushed):
+        return False  # a rival may be nearer by chance: a ReLU that rounding has flipped
     wrong = wrong_share(row) or 0.0
     rivals = [(m, r) for m in step.others if _wider(m, own) and (r := _same(m, row)) is not None]
     errors = [w for _, r in rivals if (w := wrong_share(r)) is not None]
     if any(w <= REGAINED * wrong for w in errors):
         return True
     # With the flushing gone, or all the range there is, the error has stayed.
-    if any(_is_bf16(m) or r.flushed <= REGAINED * row.flushed < row.flushed for m, r in rivals):
-        return False
-    flushed = [row, *(own.outputs if row.role == "gradient" else ())]
-    return any(flushed_share(r) >= EXPLAINS or (r.energy_lost or 0.0) >= EXPLAINS for r in flushed)
+    return not any(
+        _is_bf16(m) or r.flushed <= REGAINED * row.flushed < row.flushed for m, r in rivals
+    )
 
 
 def _wider(other: Measurement, own: Measurement) -> bool:

@@ -6,7 +6,7 @@ lowest bins, which rounding has moved elements between, are split the same way. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -58,8 +58,14 @@ class Unflushed:
 
     @property
     def gone(self) -> bool:
-        """Nothing is left, though there are elements."""
-        return self.alive == 0 and self.zeros > 0
+        """Nothing is left, though there are elements, and nobody knows what they were."""
+        return self.alive == 0 and self.zeros > 0 and not self.nonzero
+
+    def shifted(self, log2_factor: int) -> Unflushed:
+        """Return the same values times 2**log2_factor."""
+        return replace(
+            self, lowest=self.lowest + log2_factor, absmax=self.absmax * 2.0**log2_factor
+        )
 
     def below(self, exponent: float) -> float:
         """Estimated nonzero elements below 2**exponent; a bin is taken to be even over its logarithm."""

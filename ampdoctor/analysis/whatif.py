@@ -2,138 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from math import floor, isnan, log2, nan
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.backward_stages import BackwardPass, backward_pass
 from ampdoctor.analysis.measured import RUN, flushed_share
 from ampdoctor.analysis.propagation import Amount, flushed, passed
-from ampdoctor.analysis.scaling import hand_scales
+from ampdoctor.analysis.recorded_step import Recorded, recorded_step
+from ampdoctor.analysis.whatif_answer import Share, SiteShares, WhatIf
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.formats import FP32, NumberFormat
+from ampdoctor.formats import FP32, HALF_DTYPES, NumberFormat
 
 if TYPE_CHECKING:
+    from ampdoctor.analysis.backward_stages import BackwardPass, WeightGradient
     from ampdoctor.analysis.unflushed import Unflushed
-    from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TensorRow, TwinRow
+
+__all__ = [
+    "CURVE",
+    "Recorded",
+    "Share",
+    "SiteShares",
+    "WhatIf",
+    "measured_points",
+    "recorded_step",
+    "what_if",
+]
 
 CURVE = range(-12, 25)
 """log2 of the loss scales of a curve."""
 
-
-@dataclass(frozen=True)
-class Share:
-    """A share of the elements that are nonzero in FP32; None where there is no such element or nothing is known.
-
-    Attributes:
-        estimated: from the recorded histograms.
-        low: lower bound.
-        high: upper bound.
-        measured: by a twin in just this setting; None where there was none.
-    """
-
-    estimated: float | None
-    low: float | None
-    high: float | None
-    measured: float | None = None
-
-
-@dataclass(frozen=True)
-class SiteShares:
-    """What becomes of one gradient.
-
-    Attributes:
-        site: module path and slot.
-        role: weight_grad or grad_output.
-        elements: estimated elements that are nonzero in FP32.
-        flushed: those of them that become zero.
-        subnormal: share that stays nonzero and loses bits, estimated.
-        overflowed: share that becomes infinite or NaN by its own size, estimated.
-    """
-
-    site: str
-    role: str
-    elements: float
-    flushed: Share
-    subnormal: float | None
-    overflowed: float | None
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """A recorded step in a number format at a loss scale.
-
-    Attributes:
-        step: the step.
-        number_format: the format of what is half in the run.
-        scale: the loss scale asked about; shares are exact for powers of two, else bounds hold and the estimate is
-            that of the power of two below.
-        own_format: the run's half format; None for a run in FP32.
-        own_scale: the run's loss scale on that step.
-        total: flushed, of the weight gradients shown.
-        weights: each of them.
-        outputs: the gradients on their way through the model.
-        overflows: the largest gradient, as far as was seen, does not fit.
-    """
-
-    step: int
-    number_format: NumberFormat
-    scale: float
-    own_format: NumberFormat | None
-    own_scale: float
-    total: Share
-    weights: tuple[SiteShares, ...]
-    outputs: tuple[SiteShares, ...]
-    overflows: bool
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A step to ask about: its gradients, its loss scale and what twins measured of it.
-
-    Attributes:
-        step: the step.
-        scale: the run's loss scale on it.
-        backward: its gradients.
-        twins: its twins' rows, micro-batches together.
-    """
-
-    step: int
-    scale: float
-    backward: BackwardPass
-    twins: tuple[TwinRow, ...]
-
-
-def recorded_step(run: Run, step: int | None = None) -> Recorded:
-    """Return what was recorded of `step`; without one, of the last with weight gradients, if possible with a twin.
-
-    Raises:
-        AmpDoctorError: there is no such step, or it was not examined.
-    """
-    rows = run.tensors("weight_grad")
-    examined = sorted({r.step for r in rows})
-    if not examined:
-        raise AmpDoctorError(
-            "no gradients were recorded in this run", hint="record a few steps of its training"
-        )
-    if step is None:
-        proven = {r.step for r in run.twins if r.role == "weight_grad"}
-        step = max((s for s in examined if s in proven), default=examined[-1])
-    elif step not in examined:
-        shown = ", ".join(map(str, examined[:20])) + (", ..." if len(examined) > 20 else "")
-        raise AmpDoctorError(
-            f"step {step} has no recorded gradients", hint=f"examined steps: {shown}"
-        )
-    scale = _scale_of(run, [r for r in rows if r.step == step], step)
-    twins = tuple(r for r in run.twins if r.step == step and r.micro_batch is None)
-    return Recorded(step, scale, backward_pass(run, step, scale), twins)
-
-
-def _scale_of(run: Run, rows: list[TensorRow], step: int) -> float:
-    known = [r.loss_scale for r in rows if r.loss_scale]
-    return known[0] if known else hand_scales(run).get(step, 1.0)
+ROUNDING = 1e-9
+"""Binades that are none: log2 of a ratio is rounded."""
 
 
 def what_if(
@@ -153,13 +54,11 @@ def what_if(
     if not 0.0 < scale < float("inf"):
         raise AmpDoctorError(f"no loss scale: {scale:g}", hint="give a positive number")
     ratio = log2(scale / recorded.scale)
-    binades = floor(ratio + 1e-9)
-    own = backward.half or FP32
-    now, then = passed(backward, own, 0), passed(backward, fmt, binades)
+    binades = floor(ratio + ROUNDING)
     chosen = [w for w in backward.weights if fnmatchcase(w.row.site, sites)]
     if not chosen:
         raise AmpDoctorError(f"no weight gradient is called {sites!r}", hint=_names(backward))
-    amounts = [flushed(w, now, then, fmt, binades) for w in chosen]
+    amounts = _amounts(backward, chosen, fmt, ratio)
     twins = _measured(recorded, fmt, scale)
     weights = tuple(
         _site(
@@ -180,9 +79,35 @@ def what_if(
     peak = max((*peaks, *(w.values.absmax for w in backward.weights if w.narrow)), default=0.0)
     whole = _share(_sum(amounts), _whole([twins.get(w.row.site) for w in chosen]))
     return WhatIf(
-        recorded.step, fmt, scale, backward.half, recorded.scale, whole, weights, outputs,
+        recorded.step, fmt, scale, scale if _whole_binades(ratio) else recorded.scale * 2.0**binades,
+        backward.half, recorded.scale, whole, weights, outputs,
         overflows=peak * scale / recorded.scale >= fmt.overflow_at,
     )  # fmt: skip
+
+
+def _whole_binades(ratio: float) -> bool:
+    return abs(ratio - round(ratio)) < ROUNDING
+
+
+def _amounts(
+    backward: BackwardPass, chosen: list[WeightGradient], fmt: NumberFormat, ratio: float
+) -> list[Amount]:
+    """Return what is flushed of each weight gradient, at a scale 2**`ratio` times the run's."""
+    own = backward.half or FP32
+    now, binades = passed(backward, own, 0), floor(ratio + ROUNDING)
+
+    def at(binades: int) -> list[Amount]:
+        then, edge = passed(backward, fmt, binades), fmt.flush_exponent - binades
+        return [flushed(w, now, then, edge, own.flush_exponent - edge) for w in chosen]
+
+    below = at(binades)
+    if _whole_binades(ratio):
+        return below
+    above = at(binades + 1)
+    return [
+        replace(a, low=min(a.low, b.low), high=max(a.high, b.high))
+        for a, b in zip(below, above, strict=True)
+    ]
 
 
 def _names(backward: BackwardPass) -> str:
@@ -230,12 +155,22 @@ def _sum(amounts: list[Amount]) -> Amount:
 
 
 def _measured(recorded: Recorded, fmt: NumberFormat, scale: float) -> dict[str, TwinRow]:
-    """Return the rows of the twin in this setting by site; the run's own where it is the run's setting."""
+    """Return the rows of the twin in this setting by site; the run's own where it is the run's setting.
+
+    Where code divides half gradients by the run's scale, it divides those of a twin at another scale by it too, which
+    a real run at that scale would not do.
+    """
+    backward = recorded.backward
+    spoilt = {
+        w.row.site for w in backward.weights if backward.divided and w.row.dtype in HALF_DTYPES
+    }
     found: dict[str, TwinRow] = {}
     for row in recorded.twins:
-        own = row.counterfactual == RUN and fmt == recorded.backward.half
+        own = row.counterfactual == RUN and fmt == backward.half
         of_setting = own or (row.number_format == fmt.name and not row.fp32_modules)
         unscaled = row.loss_scale or (recorded.scale if own else 1.0)
+        if row.loss_scale != recorded.scale and row.site in spoilt:
+            continue
         if row.role == "weight_grad" and of_setting and unscaled == scale:
             found.setdefault(row.site, row)
     return found

@@ -29,6 +29,7 @@ def document(answer: WhatIf, run: str) -> str:
         "step": answer.step,
         "number_format": answer.number_format.name,
         "scale": answer.scale,
+        "estimated_at": answer.estimated_at,
         "run_number_format": answer.own_format.name if answer.own_format else "fp32",
         "run_scale": answer.own_scale,
         "overflows": answer.overflows,
@@ -62,6 +63,11 @@ def page(answer: WhatIf, run: str, width: int = PLAIN_WIDTH) -> Page:
     paper = Page(width)
     setting = f"{answer.number_format.title} at loss scale {scale_text(answer.scale)}"
     paper.say(f"{setting}: {_sentence(answer.total)}", style="bold")
+    if answer.estimated_at != answer.scale:
+        paper.say(
+            f"Estimated are the shares at {scale_text(answer.estimated_at)}: recorded bins move by powers of two only. "
+            "The bounds hold for both."
+        )
     if answer.overflows:
         paper.say(
             f"The largest gradient does not fit: it becomes {_beyond(answer)}, and a scaler would skip the step.",

@@ -11,18 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.twin.attention import IN_FP32
 from ampdoctor.record.twin.counterfactual import HALVES, Counterfactual
 from ampdoctor.record.twin.geometry import fill, small_part
+from ampdoctor.record.twin.kinds import (
+    HALF_COMPLEX,
+    check,
+    dense,
+    has_memory,
+    strided,
+    with_values,
+)
 from ampdoctor.record.twin.operations import Kind, Operation, tensors_of
 from ampdoctor.record.twin.randomness import Draws, masked_dropout
 from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+
+    from ampdoctor.record.twin.storages import Twin
 
 _COPY = torch.ops.aten._to_copy.default
 _ONES = torch.ops.aten.ones_like.default
-_HALF_COMPLEX = torch.complex32
+_ADDS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
 
 
 class CarriedTwin:
@@ -50,8 +61,8 @@ class CarriedTwin:
         Returns what to call with the run's result; None where the result is the same in both worlds.
         """
         kind = operation.traits.kind
-        for written in _dense(list(operation.written())):
-            if _has_memory(written):
+        for written in dense(list(operation.written())):
+            if has_memory(written):
                 self.storages.before_write(written)
         if self._implicit_seeds and operation.function is _ONES:
             self._implicit_seeds -= 1
@@ -77,7 +88,7 @@ class CarriedTwin:
             NotTwinnable: it has no place in memory to look at (a sparse tensor).
         """
         if not tensor._is_zerotensor():
-            _check(tensor)
+            check(tensor)
             twin = self.storages.of(tensor)
             if twin is not None:
                 return self.storages.view(tensor, twin)
@@ -98,7 +109,7 @@ class CarriedTwin:
         self._implicit_seeds = sum(g is None for g in given)
         for gradient in {id(g): g for g in given if g is not None}.values():
             try:
-                _check(gradient)
+                check(gradient)
             except NotTwinnable as reason:
                 self.not_twinned[f"gradient given to backward: {reason}"] += 1
                 continue
@@ -123,17 +134,24 @@ class CarriedTwin:
         inside = (
             self._any_island and module is not None and self.counterfactual.keeps_in_fp32(module)
         )
+        if inside and operation.place.backward and operation.function in _ADDS:
+            # Gradients of one tensor are added up where the last of them was computed, wherever the tensor belongs.
+            inside = all(self._is_fp32(t) for t in tensors_of(operation.args))
         return torch.float32 if inside else self._dtype
+
+    def _is_fp32(self, tensor: torch.Tensor) -> bool:
+        twin = self.storages.of(tensor) if has_memory(tensor) else None
+        return (tensor.dtype if twin is None else twin.dtype) is torch.float32
 
     def _concerned(self, operation: Operation) -> bool:
         """Whether the operation could come out differently: a twin goes in, or another format is meant."""
         for tensor in tensors_of((*operation.args, *operation.kwargs.values())):
-            if tensor.device.type == "meta":
+            if tensor.is_meta:
                 return False  # torch works out a shape; there are no values
             if tensor._is_zerotensor():
                 if tensor.dtype in HALVES:
                     return True
-            elif not _has_memory(tensor):
+            elif not has_memory(tensor):
                 if tensor.layout is not torch.sparse_coo or self._concerns(tensor._values()):
                     return True
             elif self._concerns(tensor):
@@ -146,7 +164,7 @@ class CarriedTwin:
     def _concerns(self, tensor: torch.Tensor) -> bool:
         other = tensor.dtype in HALVES and (self._any_island or tensor.dtype is not self._dtype)
         return (
-            other or self.storages.of(tensor) is not None or tensor.dtype is _HALF_COMPLEX
+            other or self.storages.of(tensor) is not None or tensor.dtype is HALF_COMPLEX
         )  # fmt: skip
 
     def _twin(self, value: Any, written: bool, half: torch.dtype) -> Any:
@@ -154,18 +172,24 @@ class CarriedTwin:
         if isinstance(value, torch.dtype):
             return half if value in HALVES else value
         if value._is_zerotensor():
-            return value.to(half) if value.dtype in HALVES else value
+            return _cast(value, half)
         if value.layout is torch.sparse_coo and not written:
-            values = self._twin(value._values(), False, half)
-            return _with_values(value, values)
-        _check(value)
+            return with_values(value, self._twin(value._values(), False, half))
+        check(value)
         twin = self.storages.of(value)
+        if twin is None and not written:
+            same = value.dtype not in HALVES or value.dtype is half
+            if same or small_part(value):
+                return _cast(value, half)
+        return self._laid_over(value, twin, written, half)
+
+    def _laid_over(
+        self, value: torch.Tensor, twin: Twin | None, written: bool, half: torch.dtype
+    ) -> torch.Tensor:
         if twin is None:
-            if not written and value.dtype not in HALVES:
-                return value
-            if not written and (value.dtype is half or small_part(value)):
-                return value.to(half)
             twin = self.storages.copy_of(value, half)
+        elif written and self._any_island and value.dtype in HALVES:
+            twin = self.storages.recast(value, twin, half)  # as for what is read at a border, below
         view = self.storages.view(value, twin)
         # At the border of a module kept in FP32, what is handed on is cast where it is used.
         if (
@@ -188,13 +212,15 @@ class CarriedTwin:
         if operation.function is _COPY and self._lent(args, kwargs, result):
             return
         try:
-            if draws is None:
+            if operation.function in IN_FP32 and self._half_at(operation) is torch.float32:
+                twin = IN_FP32[operation.function](operation.function, args, kwargs, result)
+            elif draws is None:
                 twin = operation.function(*args, **kwargs)
             else:
                 twin = masked_dropout(operation, args, result) or draws.again(
                     operation.function, args, kwargs
                 )
-        except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError, NotTwinnable) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             self._name(operation, str(error).partition("\n")[0][:120])
@@ -212,9 +238,9 @@ class CarriedTwin:
 
     def _register(self, operation: Operation, result: Any, twin: Any) -> None:
         """Make the twin's results the twins of the run's results; what was written in place is there already."""
-        places = {t.untyped_storage()._cdata for t in _strided(operation.args, operation.kwargs)}
-        for ours, other in zip(_dense(result), _dense(twin), strict=True):
-            if not _has_memory(ours) or ours.untyped_storage()._cdata in places:
+        places = {t.untyped_storage()._cdata for t in strided(operation.args, operation.kwargs)}
+        for ours, other in zip(dense(result), dense(twin), strict=True):
+            if not has_memory(ours) or ours.untyped_storage()._cdata in places:
                 continue
             if ours.dtype not in HALVES and other.dtype is not ours.dtype:
                 other = other.to(ours.dtype)  # noqa: PLW2901 - the same values, as the run keeps them
@@ -230,55 +256,13 @@ class CarriedTwin:
     def _take_over(self, operation: Operation, result: Any) -> None:
         """What the run has computed stands for the twin as well."""
         half = self._half_at(operation)
-        for tensor in (*_dense(result), *_dense(list(operation.written()))):
-            if _has_memory(tensor):
+        for tensor in (*dense(result), *dense(list(operation.written()))):
+            if has_memory(tensor):
                 self.storages.take_over(tensor, half)
 
     def _name(self, operation: Operation, reason: str) -> None:
         self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
 
 
-def _check(tensor: torch.Tensor) -> None:
-    if not _has_memory(tensor):
-        raise NotTwinnable(f"{_kind_of(tensor)} tensor")
-    if tensor.dtype is _HALF_COMPLEX:
-        raise NotTwinnable("half complex tensor")
-
-
-def _has_memory(tensor: torch.Tensor) -> bool:
-    """Whether its values lie in plain memory that can be laid out once more."""
-    plain = (
-        tensor.layout is torch.strided
-        and not tensor.is_nested
-        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-    )
-    real = tensor.device.type != "meta" and not tensor._is_zerotensor()
-    return plain and real and not tensor.is_quantized
-
-
-def _dense(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in `value`; for a sparse one, what holds its values."""
-    for tensor in tensors_of(value):
-        yield tensor._values() if tensor.layout is torch.sparse_coo else tensor
-
-
-def _with_values(sparse: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    return torch.sparse_coo_tensor(
-        sparse._indices(),
-        values,
-        sparse.shape,
-        is_coalesced=sparse.is_coalesced(),
-        check_invariants=False,
-    )
-
-
-def _kind_of(tensor: torch.Tensor) -> str:
-    if tensor.is_nested:
-        return "nested"
-    if tensor.layout is not torch.strided:
-        return str(tensor.layout).removeprefix("torch.")
-    return "quantized" if tensor.is_quantized else type(tensor).__name__
-
-
-def _strided(args: Any, kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    return [t for t in tensors_of((*args, *kwargs.values())) if _has_memory(t)]
+def _cast(tensor: torch.Tensor, half: torch.dtype) -> torch.Tensor:
+    return tensor.to(half) if tensor.dtype in HALVES else tensor

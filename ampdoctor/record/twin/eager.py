@@ -45,5 +45,7 @@ class Eagerly:
 def _compiles() -> bool:
     """Whether anything was compiled, or is to be when it is first called."""
     frames = sys.modules.get("torch._dynamo.convert_frame")
-    backends = getattr(sys.modules["torch._dynamo.eval_frame"], "cached_backends", None)
-    return bool(getattr(frames, "FRAME_COMPILE_COUNTER", None) or backends)
+    backends: Any = getattr(sys.modules["torch._dynamo.eval_frame"], "cached_backends", {})
+    # Contexts that only disable the compiler have None for a backend.
+    wrapped = any(backend is not None for backend in backends.values())
+    return wrapped or bool(getattr(frames, "FRAME_COMPILE_COUNTER", None))

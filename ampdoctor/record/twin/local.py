@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.twin.local_casts import casts_of, with_integers_lost
 from ampdoctor.record.twin.local_execution import (
-    DROPOUT,
+    AFTER_THE_RUN,
     FAILURES,
     NotExecutedError,
     check,
@@ -129,7 +129,7 @@ class LocalTwins:
             cancelled=any(s.cancels_below for s in sums),
             integers_lost=base_of(operation.traits.name) in _MAKES_INTEGERS,
         )
-        references = None if operation.function is DROPOUT else execute(operation)
+        references = None if operation.function in AFTER_THE_RUN else execute(operation)
 
         def compared(result: Any) -> None:
             beside = execute(operation, result) if references is None else references

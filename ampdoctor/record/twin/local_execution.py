@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.headroom import fits
+from ampdoctor.record.twin.attention import IN_FP32
 from ampdoctor.record.twin.local_inputs import wider
 from ampdoctor.record.twin.local_natures import WIDER, base_of, plain
 from ampdoctor.record.twin.operations import tensors_of
 from ampdoctor.record.twin.randomness import Draws, masked_dropout
+from ampdoctor.record.twin.storages import NotTwinnable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +25,9 @@ _SURE_TO_FIT = 1 << 25
 _COPIES = 3
 """Room for an input twice as wide and a result like it, in tensors of the input's size."""
 
-DROPOUT = torch.ops.aten.native_dropout.default
-"""Its twin takes the run's own mask, and so is executed after the run's."""
+_DROPOUT = torch.ops.aten.native_dropout.default
+AFTER_THE_RUN = frozenset({_DROPOUT, *IN_FP32})
+"""Dropout takes the run's own mask, and so is executed after the run's; fused attention what is no value of its own."""
 
 _HALF_TO_FLOAT = frozenset({"_softmax", "_log_softmax"})
 """Their third argument asks for an FP32 result, which only half tensors may."""
@@ -56,7 +59,7 @@ def check(operation: Operation) -> None:
 
 
 def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
-    """Return the results of an operation in FP32; `result`, that of the run, is asked for by dropout alone.
+    """Return the results of an operation in FP32; `result`, that of the run, is asked for by AFTER_THE_RUN alone.
 
     Raises:
         NotExecutedError: there is no memory for it; and FAILURES where it knows no FP32.
@@ -65,14 +68,18 @@ def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
     if base_of(operation.traits.name) in _HALF_TO_FLOAT:
         args[2] = False
     try:
-        if operation.function is DROPOUT:
+        if operation.function is _DROPOUT:
             twin: Any = masked_dropout(operation, args, result)
+        elif operation.function in IN_FP32:
+            twin = IN_FP32[operation.function](operation.function, args, kwargs, result)
         elif operation.traits.draws:
             twin = Draws.of(operation).again(operation.function, args, kwargs)
         else:
             twin = operation.function(*args, **kwargs)
     except torch.OutOfMemoryError:
         raise NotExecutedError("out of memory") from None
+    except NotTwinnable as reason:
+        raise NotExecutedError(str(reason)) from None
     return results(operation, args, kwargs, twin)
 
 

@@ -103,7 +103,8 @@ class SecondOpinions:
             any(isinstance(row, TwinStepRow) for _, row in rows)
             and self._proving is not Proving.NONE
         ):
-            again = bool(self._left) or self._known.wants_islands()
+            known = self._known
+            again = bool(self._left) or known.wants_islands() or known.wants_lower()
             if again and self._follow_ups < _FOLLOW_UPS:
                 self._follow_ups += 1
                 self._wanted.setdefault(next_step, "follow-up")

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _TORCH = f"{Path(torch.__file__).parent}{os.sep}"
 _CHECKPOINT = str(torch.utils.checkpoint.__file__)
 
+_CALL = torch.nn.Module._call_impl.__code__
+_BACKWARD = torch.autograd.graph._engine_run_backward.__code__
+
 NOWHERE = CallSite(None, None, None)
 
 
@@ -73,6 +76,11 @@ class Places:
         while self._stack and self._stack[-1][0] not in {task, -1}:
             self._stack.pop()  # left by an exception inside a backward pass that is over
         recomputing = bool(self._stack) and self._stack[-1][0] == task
+        if recomputing and task != -1 and not _in_module():
+            # A recomputation stops, by an exception, as soon as it has what it was for.
+            while self._stack and self._stack[-1][0] == task:
+                self._stack.pop()
+            recomputing = False
         if task == -1 or recomputing or (torch.is_grad_enabled() and _in_checkpoint()):
             return self._forward()
         return self._backward()
@@ -99,6 +107,16 @@ class Places:
         if self._lines and _written_by_user(type(node)):
             return Place(known.module, True, self._site())
         return Place(known.module, True, known.source)
+
+
+def _in_module() -> bool:
+    """Whether a module's call is under way within the backward pass at hand."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _BACKWARD:
+        if frame.f_code is _CALL:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _in_checkpoint() -> bool:

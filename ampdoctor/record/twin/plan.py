@@ -60,6 +60,8 @@ class Knowledge:
         self._largest = 0.0
         self._losing: dict[str, float] = {}
         self._cosines: dict[str, float] = {}
+        self._sound_losses: set[str] = set()
+        self._scales: dict[float, bool] = {}  # those tried, and whether gradients overflowed
         self._bytes: dict[int, float] = {}
 
     def learn(self, rows: Iterable[tuple[str, Any]]) -> None:
@@ -69,8 +71,8 @@ class Knowledge:
                 self._tensor(row)
             elif isinstance(row, OpRow):
                 self._operation(row)
-            elif isinstance(row, TwinRow) and row.role == "gradient" and row.cosine is not None:
-                self._cosines[row.counterfactual] = row.cosine
+            elif isinstance(row, TwinRow):
+                self._twin(row)
             elif isinstance(row, StepRow):
                 self.examined |= row.examined
 
@@ -96,21 +98,50 @@ class Knowledge:
             bool(tried and self._losing) and not islands and all(self.unsatisfied(n) for n in tried)
         )
 
+    def wants_lower(self) -> bool:
+        """Whether gradients overflowed at every scale tried, and a lower one that may fit was not tried yet."""
+        tried = self._scales
+        return bool(tried) and all(tried.values()) and self.best_scale() not in {None, *tried}
+
     def losing_modules(self) -> list[str]:
         """Return the modules whose operations lose most of their energy, worst first."""
         return sorted(self._losing, key=lambda m: -self._losing[m])
 
     def _tensor(self, row: TensorRow) -> None:
         number_format = format_of_dtype(row.dtype)
-        if row.dtype in {"float16", "bfloat16"} and number_format is not None:
-            self.half = number_format.name
+        # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
+        narrow = row.cast_to or row.dtype
+        if narrow in {"float16", "bfloat16"}:
+            self.half = "fp16" if narrow == "float16" else "bf16"
         if row.role in {"grad_output", "weight_grad"}:
             self._largest = max(self._largest, row.absmax / (row.loss_scale or 1.0))
         size = number_format.bytes if number_format else None
         if row.role in {"activation", "grad_output", "weight_grad"}:
             self._bytes[row.step] = self._bytes.get(row.step, 0.0) + row.numel * (size or 4)
 
+    def _twin(self, row: TwinRow) -> None:
+        """Take note of what a twin came to: FP32's gradients, and a scale at which FP16's overflow."""
+        if row.role == "loss" and row.value is not None and math.isfinite(row.value):
+            self._sound_losses.add(row.counterfactual)
+        if row.counterfactual == FP32.name and row.role in {"grad_output", "weight_grad"}:
+            self._largest = max(self._largest, row.absmax)
+        if row.role != "gradient":
+            return
+        if row.cosine is not None:
+            self._cosines[row.counterfactual] = row.cosine
+        scaled = row.number_format == "fp16" and row.loss_scale and not row.fp32_modules
+        if scaled and row.loss_scale and row.counterfactual in self._sound_losses:
+            over = row.overflowed > 0 and not row.nonfinite_fp32
+            self._scales[row.loss_scale] = over
+            # What overflows may be twice as large as what just fits.
+            least = _HEADROOM * FP16.max / row.loss_scale if over else 0.0
+            self._largest = max(self._largest, least)
+
     def _operation(self, row: OpRow) -> None:
+        half = "float16" in row.dtype_out.split(",")
+        if row.direction == "backward" and half and math.isfinite(row.absmax):
+            # Gradients inside a module (attention's) are seen here and nowhere else.
+            self._largest = max(self._largest, row.absmax / (row.loss_scale or 1.0))
         if row.direction == "backward" and row.module and row.energy_lost:
             self._losing[row.module] = max(row.energy_lost, self._losing.get(row.module, 0.0))
 

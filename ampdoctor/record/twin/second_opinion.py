@@ -6,11 +6,14 @@ the run's doing in every world.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.twin.eager import Eagerly
+from ampdoctor.record.twin.formulas import Formulas
 from ampdoctor.record.twin.local import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
@@ -18,7 +21,7 @@ from ampdoctor.record.twin.worlds import Worlds, named, reason_of
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import StepLog
@@ -43,8 +46,9 @@ class SecondOpinion:
         self._local = LocalTwins(log) if plan.local else None
         local: list[Follower] = [self._local] if self._local is not None else []
         self._followers: list[Follower] = [*self._worlds.carried, *local]
-        self.places = Places(lines=plan.local)
+        self.places = Places(lines=plan.local, site=full_call_site)
         self._mode = TwinMode(self._followers, self.places, self._failed)
+        self._formulas = Formulas(self._mode, self._worlds.carried, guard)
         self._eagerly = Eagerly()
         self._declined = plan.declined
         self._eager = False
@@ -82,30 +86,36 @@ class SecondOpinion:
         self._worlds.scale = own
         # Beside a scaler, a loss that it has not scaled would not be scaled in another setting either.
         self._worlds.seeded = scale is not None or self._log.scale is None
-        for carried in self._worlds.carried:
-            wanted = carried.counterfactual.loss_scale
-            if wanted is not None and self._worlds.seeded:
-                carried.seed(seeds, wanted / (own or 1.0))
-        if len(roots) == 1 and roots[0].numel() == 1:
-            self._worlds.loss(roots[0])
+        with self._ours():
+            for carried in self._worlds.carried:
+                wanted = carried.counterfactual.loss_scale
+                if wanted is not None and self._worlds.seeded:
+                    carried.seed(seeds, wanted / (own or 1.0))
+            if len(roots) == 1 and roots[0].numel() == 1:
+                self._worlds.loss(roots[0])
+            self._formulas.backward_begins(roots)
 
     def backward_ended(self) -> None:
         """It is over."""
-        for carried in self._worlds.carried:
-            carried.seed_taken()
+        self._formulas.backward_ended()
+        with self._ours():
+            for carried in self._worlds.carried:
+                carried.seed_taken()
 
     def gradients(self, parameters: Iterable[torch.Tensor]) -> None:
         """Compare the gradients of `parameters`, accumulated and not yet touched by an optimizer, and suspend."""
         self.suspend()
-        for parameter in parameters if self._mode.on else ():
-            if parameter.grad is not None:
-                path, name = self._sites.parameter(parameter)
-                self._worlds.compare(parameter.grad, (path, "weight_grad", name))
+        with self._ours():
+            for parameter in parameters if self._mode.on else ():
+                if parameter.grad is not None:
+                    path, name = self._sites.parameter(parameter)
+                    self._worlds.compare(parameter.grad, (path, "weight_grad", name))
 
     def observe(self, tensor: torch.Tensor, site: tuple[str, str, str], call: int) -> None:
         """Compare a tensor that is being recorded."""
         if self._mode.on and site[1] in {"grad_output", "activation"}:
-            self._worlds.compare(tensor, site, self._log.micro_batch, call)
+            with self._ours():
+                self._worlds.compare(tensor, site, self._log.micro_batch, call)
 
     def end(self) -> None:
         """Queue what is left to say, and let go of everything."""
@@ -122,8 +132,17 @@ class SecondOpinion:
     def abandon(self) -> None:
         """Let go of everything, for a recorder that stops in the middle of the step."""
         self.suspend()
+        self._formulas.backward_ended()
         self._eagerly.end()
         self._release()
+
+    @contextlib.contextmanager
+    def _ours(self) -> Iterator[None]:
+        """What fails in here ends the second opinion, not the recording."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - _failed raises it in tests
+            self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         """A follower failed: the run goes on without it."""

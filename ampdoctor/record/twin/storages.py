@@ -158,6 +158,17 @@ class TwinStorages:
         values = whole.to(dtype if tensor.dtype in HALVES else tensor.dtype, copy=True)
         return self._keep(tensor, values.untyped_storage(), values.dtype)
 
+    def recast(self, tensor: torch.Tensor, twin: Twin, dtype: torch.dtype) -> Twin:
+        """Return the twin with its halves in `dtype` from now on."""
+        known = twin.narrow == tensor.element_size() and twin.dtype.is_floating_point
+        if twin.dtype is dtype or not known or twin.verbatim is not None:
+            return twin
+        elements = twin.storage.nbytes() // twin.wide
+        self._check(elements * dtype.itemsize)
+        whole = torch.empty(0, dtype=twin.dtype, device=tensor.device)
+        values = whole.set_(twin.storage, 0, (elements,), (1,)).to(dtype)
+        return self._keep(tensor, values.untyped_storage(), dtype)
+
     def lend(self, tensor: torch.Tensor, source: torch.Tensor) -> bool:
         """Make the values of `source` (a twin, or a tensor of the run) the twin of `tensor` without a copy.
 

@@ -14,8 +14,6 @@ from ampdoctor.record.twin.place import Places
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Function = Callable[..., Any] if TYPE_CHECKING else Any
-
 
 class Beside(NamedTuple):
     """What came of it.
@@ -36,7 +34,9 @@ class Beside(NamedTuple):
 
 
 def beside(
-    function: Function, tensors: Sequence[torch.Tensor], counterfactual: Counterfactual = FP32
+    function: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    counterfactual: Counterfactual = FP32,
 ) -> Beside:
     """Call `function` on copies of `tensors` with a twin beside it."""
     errors: list[Exception] = []
@@ -47,12 +47,12 @@ def beside(
     return Beside(results, twin, errors)
 
 
-def alone(function: Function, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def alone(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Call `function` on copies of `tensors`."""
     return as_list(function(*(t.clone() for t in tensors)))
 
 
-def in_fp32(function: Function, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def in_fp32(function: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Call `function` on FP32 copies of what is half."""
     return alone(function, [t.float() if t.dtype in HALVES else t for t in tensors])
 

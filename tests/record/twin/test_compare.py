@@ -25,9 +25,7 @@ NORMAL = 2.0**-14
 INF, NAN = math.inf, math.nan
 
 
-def compared(
-    values: torch.Tensor, reference: torch.Tensor, normal: float = NORMAL
-) -> Comparison:
+def compared(values: torch.Tensor, reference: torch.Tensor, normal: float = NORMAL) -> Comparison:
     """Return the comparison of two tensors."""
     return decode(comparison_vector(values, reference, normal).numpy())
 
@@ -134,7 +132,7 @@ def test_tensors_together() -> None:
         (torch.tensor([0.0]), torch.tensor([4.0])),
     ]
     parts = [compared(*p) for p in pairs]
-    whole = compared(*(torch.cat(side) for side in zip(*pairs, strict=True)))
+    whole = compared(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
     assert together(parts) == about(**whole._asdict())
     assert together([]) == Comparison(*[0.0] * 12)
 
@@ -167,6 +165,8 @@ def test_against_numpy(data: st.DataObject, shape: tuple[int, ...], dtype: torch
     assert (c.nonfinite, c.nonfinite_fp32) == ((~fx).sum(), (~fy).sum())
     assert c.absmax == np.abs(x0).max(initial=0.0)
     sums = c.squares, c.squares_fp32, c.squares_flushed
-    assert sums == pytest.approx(((x0**2).sum(), (y0**2).sum(), (y0[flushed] ** 2).sum()), rel=1e-12)
+    assert sums == pytest.approx(
+        ((x0**2).sum(), (y0**2).sum(), (y0[flushed] ** 2).sum()), rel=1e-12
+    )
     tolerance = 1e-7 * math.sqrt(c.squares) * math.sqrt(c.squares_fp32)
     assert c.dot == pytest.approx((x0 * y0).sum(), abs=tolerance)

@@ -8,10 +8,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from ampdoctor.record.recorder import Recorder
 from ampdoctor.record.twin.counterfactual import Counterfactual
-from ampdoctor.record.twin.second_opinion import SecondOpinion
+from ampdoctor.record.twin.worlds import Worlds
 from ampdoctor.trace.run import open_run
 from ampdoctor.trace.writer import prepare_folder
 from tests.record.training import Outcome
@@ -50,8 +51,11 @@ class Block(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self) -> None:
+    """Blocks that are kept, or computed a second time in the backward pass."""
+
+    def __init__(self, checkpointing: str = "") -> None:
         super().__init__()
+        self.checkpointing = checkpointing
         self.embed = nn.Linear(WIDTH, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.head = nn.Linear(WIDTH, 8)
@@ -59,7 +63,10 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.embed(x)
         for block in self.blocks:
-            x = block(x)
+            if self.checkpointing:
+                x = checkpoint(block, x, use_reentrant=self.checkpointing == "reentrant")
+            else:
+                x = block(x)
         logits: torch.Tensor = self.head(x.mean(1))
         return logits
 
@@ -73,13 +80,18 @@ def islands(module: nn.Module) -> None:
             result = forward(*(a.float() for a in args))
         return result.to(torch.float16)
 
-    module.forward = inside  # type: ignore[method-assign]
+    module.forward = inside
 
 
-def train(steps: int, scale_at: Callable[[int], float], wrapped: tuple[str, ...]) -> nn.Module:
+def train(
+    steps: int,
+    scale_at: Callable[[int], float],
+    wrapped: tuple[str, ...] = (),
+    checkpointing: str = "",
+) -> nn.Module:
     """Train; in the last step the modules `wrapped` are in FP32."""
     torch.manual_seed(0)
-    model = Net()
+    model = Net(checkpointing)
     spread(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(steps):
@@ -103,19 +115,19 @@ class Catching:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wanted: Counterfactual) -> None:
         self.found: dict[str, torch.Tensor] = {}
-        compare = SecondOpinion._compare
+        compare = Worlds.compare
 
         def planned(*_: Any) -> tuple[Counterfactual, ...]:
             return (Counterfactual("fp32"), wanted)
 
-        def caught(opinion: SecondOpinion, tensor: torch.Tensor, site: Any, *rest: Any) -> None:
+        def caught(worlds: Worlds, tensor: torch.Tensor, site: Any, *rest: Any) -> None:
             if site[1] == "weight_grad":
-                (twin,) = (c for c in opinion._carried if c.counterfactual == wanted)
+                (twin,) = (c for c in worlds.carried if c.counterfactual == wanted)
                 self.found[".".join(site[::2])] = twin.values(tensor).clone()
-            compare(opinion, tensor, site, *rest)
+            compare(worlds, tensor, site, *rest)
 
         monkeypatch.setattr("ampdoctor.record.twin.opinions.counterfactuals", planned)
-        monkeypatch.setattr(SecondOpinion, "_compare", caught)
+        monkeypatch.setattr(Worlds, "compare", caught)
 
 
 MODULES: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -131,18 +143,26 @@ MODULES: dict[tuple[str, ...], tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("patterns", MODULES, ids=",".join)
+@pytest.mark.parametrize(
+    ("patterns", "checkpointing"),
+    [
+        *((patterns, "") for patterns in MODULES),
+        *((p, c) for p in [("blocks.0.mlp",), ("blocks.*.attention.out",)] for c in ("plain", "reentrant")),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_a_module_kept_in_fp32_is_one_wrapped_by_hand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patterns: tuple[str, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patterns: tuple[str, ...], checkpointing: str
 ) -> None:
     wanted = Counterfactual("fp16", OTHER, patterns)
     catching = Catching(monkeypatch, wanted)
-    plain = train(EARLY + 2, lambda _: SCALE, ())
+    plain = train(EARLY + 2, lambda _: SCALE, checkpointing=checkpointing)
     catching.found.clear()
     prepare_folder(tmp_path / "run")
     with Recorder(tmp_path / "run", strict=True, prove=None):
-        recorded = train(EARLY + 2, lambda _: SCALE, ())
-    real = train(EARLY + 1, lambda step: OTHER if step == EARLY else SCALE, MODULES[patterns])
+        recorded = train(EARLY + 2, lambda _: SCALE, checkpointing=checkpointing)
+    scales = dict.fromkeys(range(EARLY + 1), SCALE) | {EARLY: OTHER}
+    real = train(EARLY + 1, scales.__getitem__, MODULES[patterns], checkpointing)
     assert bits(plain).differences(bits(recorded)) == []
     expected = {name: p.grad for name, p in real.named_parameters()}
     assert Outcome.of(g=catching.found).differences(Outcome.of(g=expected)) == []

@@ -123,7 +123,8 @@ def wrapped(x: T) -> tuple[T, ...]:
 
 
 def dropouts(x: T) -> tuple[T, ...]:
-    attention = F.scaled_dot_product_attention(*[x.view(1, 2, 8, 8)] * 3, dropout_p=0.3)
+    heads = x.view(1, 2, 8, 8)
+    attention = F.scaled_dot_product_attention(heads, heads, heads, dropout_p=0.3)
     return F.dropout(x * 1, 0.5), F.dropout(x * 1, 0.5, inplace=True), attention, F.dropout1d(x)
 
 

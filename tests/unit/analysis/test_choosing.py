@@ -6,6 +6,7 @@ import pytest
 
 from ampdoctor.analysis.choosing import Cure, Effect, Recommendation, Recommendations, recommend
 from ampdoctor.analysis.gradient_range import gradient_range
+from ampdoctor.analysis.measured_fixes import with_measured
 from ampdoctor.finding import Grade
 from ampdoctor.trace.builder import RunBuilder
 
@@ -143,11 +144,40 @@ def test_fp32_for_the_module_that_a_twin_has_tried() -> None:
 def test_what_bf16_costs_is_said() -> None:
     builder = _flushing(device="cuda: Some Card")
     builder.module("head", dtypes=["float16"])
-    builder.op("aten._to_copy", integers_lost=7)
-    builder.op("aten.add", absorbed=5)
+    builder.op("aten._to_copy", integers_lost=1)
+    builder.op("aten.add", dtype_out="float16", numel=100, absorbed=5)
     bf16 = _by_cure(recommend(builder.build()))[Cure.BF16]
-    for part in ("lose small updates", "7 whole numbers", "5 terms", "is not recorded"):
+    for part in ("lose small updates", "1 whole number,", "5.0 % of the sums", "is not recorded"):
         assert part in bf16.expected
+
+
+def test_a_few_absorbed_terms_are_no_cost() -> None:
+    builder = _flushing()
+    builder.op("aten.add", dtype_out="float16", numel=1_000_000, absorbed=1)
+    # The weights' update is none of BF16's: it stays in FP32.
+    builder.op("aten.add_", dtype_out="float32", numel=100, absorbed=90)
+    bf16 = _by_cure(recommend(builder.build()))[Cure.BF16]
+    assert bf16.expected == "Gradients keep FP32's range unscaled."
+
+
+def test_a_scale_at_which_a_twin_overflows_is_too_large() -> None:
+    builder = _tried()
+    base = {"number_format": "fp16", "loss_scale": 2.0**16}
+    builder.twin("fp16@2^16", "", "loss", value=1.0, **base)
+    builder.twin(
+        "fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base
+    )
+    assert recommend(builder.build()).largest_scale == 2.0**14
+
+
+def test_a_loss_that_overflows_says_nothing_of_the_scale() -> None:
+    builder = _tried()
+    base = {"number_format": "fp16", "loss_scale": 2.0**16}
+    builder.twin("fp16@2^16", "", "loss", value=float("inf"), **base)
+    builder.twin(
+        "fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base
+    )
+    assert recommend(builder.build()).largest_scale == 2.0**34
 
 
 @pytest.mark.parametrize(
@@ -172,3 +202,20 @@ def test_nothing_to_say_of_a_run_without_half() -> None:
     run = RunBuilder().step().build()
     assert recommend(run) == Recommendations(())
     assert gradient_range(run) is None
+
+
+@pytest.mark.parametrize(("interval", "static"), [(2000, False), (10**9, True)])
+def test_the_same_scale_held_fast_is_no_second_fix_unless_the_user_holds_one_fast(
+    interval: int, static: bool
+) -> None:
+    builder = _flushing()
+    base = {"numel": 1000, "nonzero": 1000}
+    builder.scaler("seen", scale=1.0, enabled=True, growth_factor=2.0, growth_interval=interval)
+    builder.twin("run", "", "gradient", flushed=185, cosine=0.71, **base)
+    builder.twin("fp16@2^34", "", "gradient", number_format="fp16", loss_scale=2.0**34, **base)
+    run = builder.build()
+    tried = {r.cure for r in recommend(run).ranked if r.grade is Grade.MEASURED}
+    assert tried == {Cure.DYNAMIC_SCALE, Cure.STATIC_SCALE}
+    titles = [fix.title for fix in with_measured(run, [])]
+    assert ("Scale the loss with a static GradScaler" in titles) is static
+    assert titles[0] == "Scale the loss with a dynamic GradScaler"

@@ -183,3 +183,92 @@ def test_bounds_hold_the_estimate_and_less_is_flushed_at_a_larger_scale(
         assert total.estimated <= total.high + 1e-9 <= 1.0 + 2e-9
         assert total.estimated <= before + 1e-6
         before = total.estimated
+
+
+def test_between_powers_of_two_it_is_the_estimate_of_the_one_below_with_bounds_for_both() -> None:
+    recorded = recorded_step(_healthy().build())
+    below, above = (what_if(recorded, FP16, scale) for scale in (2.0**-7, 2.0**-6))
+    between = what_if(recorded, FP16, 1.5 * 2.0**-7)
+    assert (below.estimated_at, between.scale, between.estimated_at) == (
+        2.0**-7, 1.5 * 2.0**-7, 2.0**-7,
+    )  # fmt: skip
+    assert between.total.estimated == below.total.estimated
+    assert between.total.low == min(below.total.low or 0.0, above.total.low or 0.0)
+    assert between.total.high == below.total.high
+
+
+def test_a_format_that_reaches_less_far_flushes_more_at_the_same_scale() -> None:
+    # E4M3 flushes at 2^-10 and below, FP16 at 2^-25: what lies at 2^-14 was held by the run and is not any more.
+    run = _linear(RunBuilder().step(), "head", {-2: 1000}, {-6: 50, -14: 50}).build()
+    recorded = recorded_step(run)
+    assert what_if(recorded, FP16).total.estimated == 0.0
+    assert what_if(recorded, E4M3FN).total.estimated == 0.5
+    assert what_if(recorded, BF16).total.estimated == 0.0
+
+
+def test_an_fp32_twin_knows_what_the_run_has_flushed() -> None:
+    builder = _linear(RunBuilder().step(), "head", {-2: 1000}, {-22: 40}, zeros=60)
+    # Unscaled, as the run scales by 2^10: half of it lies at 2^-32, a tenth at 2^-38.
+    builder.twin(
+        "fp32", "head", "weight_grad", numel=100, nonzero=100, exp_lowest=-38,
+        exp_counts=[10, 0, 0, 0, 0, 0, 50, 40], absmax=2.0**-30,
+    )  # fmt: skip
+    recorded = recorded_step(builder.build())
+    now = what_if(recorded).total
+    assert (now.estimated, now.low) == (0.6, 0.59)
+    assert what_if(recorded, FP16, 2.0**11).total.estimated == 0.1
+    assert what_if(recorded, FP16, 2.0**17).total.estimated == 0.0
+
+
+def _by_hand(*calls: str, scale: float = 1024.0) -> RunBuilder:
+    builder = RunBuilder().step()
+    for call in calls:
+        builder.call(call)
+    builder.tensor(
+        "head", "grad_output", dtype="float16", exponents={-2: 1000}, loss_scale=scale, shape=[100, 10]
+    )  # fmt: skip
+    return builder.tensor(
+        "head", "weight_grad", slot="weight", exponents={-10: 100}, loss_scale=scale, shape=[10, 10]
+    )  # fmt: skip
+
+
+def test_a_scale_that_code_divided_by_is_put_back() -> None:
+    recorded = recorded_step(_by_hand("backward", "optimizer_step").build())
+    assert recorded.backward.divided
+    # The product was 2^0 with the scale in it, and is 2^-20 at 2^-10. Undivided it would be 2^-30.
+    assert what_if(recorded, FP16, 2.0**-10).total.estimated == 0.0
+
+
+@pytest.mark.parametrize("calls", [("backward",), ("backward", "unscale", "optimizer_step")])
+def test_a_scaler_divides_after_the_recording(calls: tuple[str, ...]) -> None:
+    recorded = recorded_step(_by_hand(*calls).build())
+    assert not recorded.backward.divided
+    assert what_if(recorded, FP16, 2.0**-10).total.estimated == 1.0
+
+
+def test_a_branch_that_starts_at_zero_takes_nothing_below_it_along() -> None:
+    builder = RunBuilder().step()
+    _linear(builder, "head", {-2: 1000}, {-2: 100})
+    builder.tensor(
+        "branch", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10]
+    )
+    builder.tensor(
+        "branch", "weight_grad", slot="weight", zeros=100, loss_scale=1024.0, shape=FEATURES
+    )
+    _linear(builder, "stem", {-4: 1000}, {-4: 100})
+    answer = what_if(recorded_step(builder.build()), FP16, 2.0**2)
+    shares = {w.site: (w.elements, w.flushed.estimated) for w in answer.weights}
+    assert shares == {"head.weight": (100, 0.0), "branch.weight": (0, None), "stem.weight": (100, 0.0)}  # fmt: skip
+
+
+def test_near_the_edge_what_is_zero_may_have_been_flushed() -> None:
+    builder = RunBuilder().step()
+    _linear(builder, "head", {-20: 1000}, {-16: 100})
+    builder.tensor(
+        "stem", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10]
+    )
+    builder.tensor("stem", "weight_grad", slot="weight", zeros=100, loss_scale=1024.0, shape=FEATURES)  # fmt: skip
+    answer = what_if(recorded_step(builder.build()), FP16)
+    assert {w.site: w.flushed.estimated for w in answer.weights} == {
+        "head.weight": 0.0, "stem.weight": 1.0,
+    }  # fmt: skip
