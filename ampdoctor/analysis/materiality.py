@@ -119,7 +119,7 @@ def _comparable(run: Run, found: Vanishing, step: MeasuredStep) -> bool:
 
 def _harm(step: MeasuredStep, own: Measurement, hurt: float, limits: Limits) -> Harm:
     whole, wrong = own.gradient, own.wrong
-    if not any(r.flushed for r in (whole, *own.weights, *own.outputs)):
+    if not any(r.underflowed for r in (whole, *own.weights, *own.outputs)):
         return Harm.NOTHING_FLUSHED
     if wrong is None or whole.norm_ratio is None:
         return Harm.HARMLESS if not whole.nonzero else Harm.UNCLEAR
@@ -137,7 +137,7 @@ def _harm(step: MeasuredStep, own: Measurement, hurt: float, limits: Limits) -> 
 
 def _hurt(step: MeasuredStep, row: TwinRow, limits: Limits) -> bool:
     wrong = wrong_share(row)
-    if step.run is None or wrong is None or not row.flushed:
+    if step.run is None or wrong is None or not row.underflowed:
         return False
     return wrong >= limits.lost_energy and by_flushing(step, step.run, row)
 

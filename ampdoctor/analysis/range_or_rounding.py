@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.measured import flushed_share, wrong_share
+from ampdoctor.analysis.measured import wrong_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ EXPLAINS = 0.01
 def by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
     """Whether what is wrong with `row`, a gradient of the run itself, comes of range and not of rounding."""
     flushed = [row, *own.outputs]
-    if not any(flushed_share(r) >= EXPLAINS or (r.energy_lost or 0.0) >= EXPLAINS for r in flushed):
+    if not any(_explains(r) for r in flushed):
         return False  # a rival may be nearer by chance: a ReLU that rounding has flipped
     wrong = wrong_share(row) or 0.0
     rivals = [(m, r) for m in step.others if _wider(m, own) and (r := _same(m, row)) is not None]
@@ -33,6 +33,11 @@ def by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
     return not any(
         _is_bf16(m) or r.flushed <= REGAINED * row.flushed < row.flushed for m, r in rivals
     )
+
+
+def _explains(row: TwinRow) -> bool:
+    share = row.underflowed / row.nonzero if row.nonzero else 0.0
+    return share >= EXPLAINS or (row.energy_lost or 0.0) >= EXPLAINS
 
 
 def _wider(other: Measurement, own: Measurement) -> bool:

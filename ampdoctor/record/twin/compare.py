@@ -26,13 +26,14 @@ _SAFE = 1e-15
 class Comparison(NamedTuple):
     """What is known of one tensor beside its FP32 twin; sums of squares and products have both loss scales in them.
 
-    The fields are those of `TwinRow`; `dot` is the sum of the products, `squares_flushed` the FP32 twin's sum of
-    squares in flushed elements.
+    The fields are those of `TwinRow`; `dot` is the sum of the products, `squares_lost` the FP32 twin's sum of squares
+    in elements that were too small.
     """
 
     numel: float
     nonzero: float
     flushed: float
+    too_small: float
     subnormal: float
     overflowed: float
     nonfinite: float
@@ -40,7 +41,7 @@ class Comparison(NamedTuple):
     dot: float
     squares: float
     squares_fp32: float
-    squares_flushed: float
+    squares_lost: float
     absmax: float
 
     def divided(self, scale: float, scale_fp32: float) -> Comparison:
@@ -49,7 +50,7 @@ class Comparison(NamedTuple):
             dot=self.dot / (scale * scale_fp32),
             squares=self.squares / scale**2,
             squares_fp32=self.squares_fp32 / scale_fp32**2,
-            squares_flushed=self.squares_flushed / scale_fp32**2,
+            squares_lost=self.squares_lost / scale_fp32**2,
             absmax=self.absmax / scale,
         )
 
@@ -70,12 +71,12 @@ class Comparison(NamedTuple):
 
     @property
     def energy_lost(self) -> float | None:
-        """Share of the FP32 twin's sum of squares in flushed elements; None where that is zero."""
-        return self.squares_flushed / self.squares_fp32 if self.squares_fp32 else None
+        """Share of the FP32 twin's sum of squares in elements too small; None where that is zero."""
+        return self.squares_lost / self.squares_fp32 if self.squares_fp32 else None
 
 
 def comparison_vector(
-    values: torch.Tensor, reference: torch.Tensor, smallest_normal: float
+    values: torch.Tensor, reference: torch.Tensor, smallest_normal: float, ratio: float = 1.0
 ) -> torch.Tensor:
     """Return the numbers of a `Comparison` as a float64 vector on the device of `values`.
 
@@ -83,7 +84,9 @@ def comparison_vector(
         values: the tensor; shape as `reference`.
         reference: its FP32 twin.
         smallest_normal: nonzero values of `values` below it are counted as subnormal.
+        ratio: loss scale in `values` over that in `reference`.
     """
+    edge = smallest_normal, smallest_normal / ratio
     # In one and the same order, whatever the strides of either.
     ours, theirs = values.detach().reshape(-1), reference.detach().reshape(-1)
     on_cpu = ours.device.type == "cpu"
@@ -92,7 +95,7 @@ def comparison_vector(
     for start in range(0, ours.numel(), chunk):
         wide = ours[start : start + chunk]
         wide = wide.float() if wide.element_size() < 4 else wide
-        part = measure(wide, theirs[start : start + chunk], smallest_normal)
+        part = measure(wide, theirs[start : start + chunk], edge)
         absmax = torch.maximum(vector[-1], part[-1])
         vector += part
         vector[-1] = absmax
@@ -114,7 +117,11 @@ def together(parts: Iterable[Comparison]) -> Comparison:
     return Comparison(*sums)._replace(absmax=max(columns[-1]))
 
 
-def _on_cpu(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
+Edge = tuple[float, float]
+"""The smallest normal number, at the loss scale of the values and at that of the FP32 twin."""
+
+
+def _on_cpu(ours: torch.Tensor, theirs: torch.Tensor, edge: Edge) -> torch.Tensor:
     """The same in fewer passes: on the CPU one may look at a number and leave out what follows from it."""
     (low, high), (low_fp32, high_fp32) = torch.aminmax(ours), torch.aminmax(theirs)
     absmax, absmax_fp32 = max(-float(low), float(high)), max(-float(low_fp32), float(high_fp32))
@@ -122,17 +129,19 @@ def _on_cpu(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) ->
     usual = absmax < 1.0 / _SAFE and (absmax == 0.0 or absmax > _SAFE)
     usual_fp32 = absmax_fp32 < 1.0 / _SAFE and (absmax_fp32 == 0.0 or absmax_fp32 > _SAFE)
     if not (usual and usual_fp32) or theirs.dtype is not torch.float32:
-        return _on_device(ours, theirs, smallest_normal)
+        return _on_device(ours, theirs, edge)
     zeros = ours.numel() - int(torch.count_nonzero(ours))
-    flushed, squares_flushed = 0, 0.0
+    flushed, too_small, squares_lost = 0, 0, 0.0
     if zeros:
         gone = theirs[ours == 0]
-        flushed, squares_flushed = int(torch.count_nonzero(gone)), _squares(gone)
-    small = int(torch.count_nonzero(ours.abs() < smallest_normal)) - zeros
+        tiny = gone[gone.abs() < edge[1]]
+        flushed, too_small = int(torch.count_nonzero(gone)), int(torch.count_nonzero(tiny))
+        squares_lost = _squares(tiny)
+    small = int(torch.count_nonzero(ours.abs() < edge[0])) - zeros
     return torch.tensor(
         [
-            0.0, int(torch.count_nonzero(theirs)), flushed, small, 0.0, 0.0, 0.0,
-            float((ours * theirs).sum(dtype=torch.float64)), _squares(ours), _squares(theirs), squares_flushed, absmax,
+            0.0, int(torch.count_nonzero(theirs)), flushed, too_small, small, 0.0, 0.0, 0.0,
+            float((ours * theirs).sum(dtype=torch.float64)), _squares(ours), _squares(theirs), squares_lost, absmax,
         ],
         dtype=torch.float64,
     )  # fmt: skip
@@ -142,16 +151,17 @@ def _squares(values: torch.Tensor) -> float:
     return float(torch.linalg.vector_norm(values, dtype=torch.float64)) ** 2
 
 
-def _on_device(ours: torch.Tensor, theirs: torch.Tensor, smallest_normal: float) -> torch.Tensor:
+def _on_device(ours: torch.Tensor, theirs: torch.Tensor, edge: Edge) -> torch.Tensor:
     finite, finite_fp32 = torch.isfinite(ours), torch.isfinite(theirs)
     nonzero = (theirs != 0) & finite_fp32
     flushed = nonzero & (ours == 0)
     x = torch.where(finite, ours, 0).double()
     y = torch.where(finite_fp32, theirs, 0).double()
     size = x.abs()
+    too_small = flushed & (y.abs() < edge[1])
     counts = [
-        nonzero, flushed, (size < smallest_normal) & (size > 0), finite_fp32 & ~finite, ~finite, ~finite_fp32,
+        nonzero, flushed, too_small, (size < edge[0]) & (size > 0), finite_fp32 & ~finite, ~finite, ~finite_fp32,
     ]  # fmt: skip
-    sums = [torch.dot(x, y), torch.dot(x, x), torch.dot(y, y), (y * flushed).square().sum()]
+    sums = [torch.dot(x, y), torch.dot(x, x), torch.dot(y, y), (y * too_small).square().sum()]
     numbers = [torch.zeros_like(sums[0]), *(c.sum().double() for c in counts), *sums, size.amax()]
     return torch.stack(numbers)

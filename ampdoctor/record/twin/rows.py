@@ -38,6 +38,11 @@ class World:
         cf = self.counterfactual
         return FORMATS[cf.number_format if cf else self.half].min_normal
 
+    def scale(self, own_scale: float) -> float:
+        """Return the loss scale in its gradients; `own_scale` is the run's."""
+        cf = self.counterfactual
+        return own_scale if cf is None or cf.loss_scale is None else cf.loss_scale
+
     def columns(self, own_scale: float | None) -> dict[str, Any]:
         """Return the columns that say whose values these are; `own_scale` is the run's."""
         cf = self.counterfactual
@@ -88,7 +93,9 @@ class TwinRows:
             micro_batch: the backward pass they come from; None for what the passes add up to.
             call: which call of the module.
         """
-        key = self.log.keep(comparison_vector(values, reference, world.smallest_normal))
+        own_scale = scale if isinstance(scale, float) else 1.0
+        ratio = 1.0 if site[1] == "activation" else world.scale(own_scale) / own_scale
+        key = self.log.keep(comparison_vector(values, reference, world.smallest_normal, ratio))
         module, role, slot = site
         if role == "weight_grad":
             self._gradients.setdefault(world, []).append((key, scale))
@@ -155,14 +162,14 @@ def _is_reference(world: World) -> bool:
 
 def _divided(comparison: Comparison, world: World, own: float) -> Comparison:
     """Divide the loss scales out of a gradient."""
-    cf = world.counterfactual
-    return comparison.divided(own if cf is None or cf.loss_scale is None else cf.loss_scale, own)
+    return comparison.divided(world.scale(own), own)
 
 
 def _columns(c: Comparison) -> dict[str, Any]:
     counts = {
         name: int(getattr(c, name))
-        for name in ("numel", "nonzero", "flushed", "subnormal", "overflowed", "nonfinite", "nonfinite_fp32")
+        for name in ("numel", "nonzero", "flushed", "too_small", "subnormal", "overflowed", "nonfinite",
+                     "nonfinite_fp32")
     }  # fmt: skip
     return {
         **counts, "cosine": c.cosine, "norm_ratio": c.norm_ratio, "energy_lost": c.energy_lost,

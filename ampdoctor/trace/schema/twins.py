@@ -75,6 +75,11 @@ class TwinRow:
     numel: int = required(INT, "Elements.")
     nonzero: int = required(INT, "Elements that are nonzero in the FP32 twin.")
     flushed: int = required(INT, "Elements that are zero here and nonzero in the FP32 twin.")
+    too_small: int | None = nullable(
+        INT,
+        "Those of flushed that in FP32, at this loss scale, are below the format's smallest normal number. The rest is "
+        "no underflow: where a ReLU's input rounds to the other side of 0, its gradient is masked.",
+    )
     subnormal: int = required(
         INT, "Nonzero elements below the smallest normal number of the format (of the run's half)."
     )
@@ -90,7 +95,7 @@ class TwinRow:
         FLOAT, "Norm over that of the FP32 twin; null where that is zero or either is not finite."
     )
     energy_lost: float | None = nullable(
-        FLOAT, "Share of the FP32 twin's sum of squares that lies in flushed elements.", "share"
+        FLOAT, "Share of the FP32 twin's sum of squares that lies in too_small elements.", "share"
     )
     sum_squares_fp32: float = required(
         FLOAT, "Sum of squares of the FP32 twin's finite elements, loss scale divided out."
@@ -108,6 +113,11 @@ class TwinRow:
     def site(self) -> str:
         """The site as people read it: module path and slot, `encoder.0.weight`."""
         return f"{self.module}.{self.slot}" if self.module else self.slot
+
+    @property
+    def underflowed(self) -> int:
+        """Elements flushed because they were too small."""
+        return self.flushed if self.too_small is None else self.too_small
 
 
 @table("ops")

@@ -22,6 +22,9 @@ from ampdoctor.record.twin.compare import (
 )
 
 NORMAL = 2.0**-14
+ALL = math.inf
+"""A smallest normal number that everything is below."""
+
 INF, NAN = math.inf, math.nan
 
 
@@ -36,26 +39,37 @@ def about(**numbers: float) -> Any:
 
 
 def test_by_hand() -> None:
-    ours = torch.tensor([0.0, 0.0, 3.0, -4.0, 2.0**-20], dtype=torch.float16)
-    theirs = torch.tensor([2.0, 0.0, 3.0, -4.0, 2.0**-20])
+    ours = torch.tensor([0.0, 0.0, 0.0, 3.0, -4.0, 2.0**-20], dtype=torch.float16)
+    theirs = torch.tensor([2.0, 2.0**-30, 0.0, 3.0, -4.0, 2.0**-20])
     assert compared(ours, theirs) == about(
-        numel=5, nonzero=4, flushed=1, subnormal=1, overflowed=0, nonfinite=0, nonfinite_fp32=0,
-        dot=25, squares=25, squares_fp32=29, squares_flushed=4, absmax=4,
+        numel=6, nonzero=5, flushed=2, too_small=1, subnormal=1, overflowed=0, nonfinite=0, nonfinite_fp32=0,
+        dot=25, squares=25, squares_fp32=29, squares_lost=2.0**-60, absmax=4,
     )  # fmt: skip
 
 
 def test_cosine_norm_ratio_and_energy_by_hand() -> None:
-    c = compared(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0]))
+    c = compared(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0]), ALL)
     assert (c.cosine, c.norm_ratio, c.energy_lost) == pytest.approx((0.6, 0.6, 16 / 25), rel=1e-12)
     assert compared(torch.tensor([-2.0]), torch.tensor([2.0])).cosine == -1.0
     same = torch.tensor([0.1, 0.2, 0.3])
     assert compared(same, same).cosine == pytest.approx(1.0, abs=1e-7)
 
 
+@pytest.mark.parametrize("many", [1, 1 << 18])
+def test_what_is_too_small_goes_by_the_loss_scale_of_the_values(many: int) -> None:
+    """At 2^10 times the loss scale of the FP32 twin, 2^-24 there is 2^-14 here: a normal number of FP16."""
+    reference = torch.tensor([2.0**-24, 2.0**-25, 1.0]).repeat(many)
+    vector = comparison_vector(torch.zeros_like(reference), reference, NORMAL, 2.0**10)
+    assert decode(vector.numpy()).flushed == 3 * many
+    assert decode(vector.numpy()).too_small == many
+    plain = compared(torch.zeros_like(reference), reference)
+    assert plain.too_small == 2 * many
+
+
 def test_nothing_to_compare_with() -> None:
     c = compared(torch.tensor([1.0]), torch.tensor([0.0]))
     assert (c.cosine, c.norm_ratio, c.energy_lost, c.flushed) == (None, None, None, 0)
-    c = compared(torch.tensor([0.0]), torch.tensor([1.0]))
+    c = compared(torch.tensor([0.0]), torch.tensor([1.0]), ALL)
     assert (c.cosine, c.norm_ratio, c.energy_lost) == (None, 0.0, 1.0)
 
 
@@ -72,13 +86,13 @@ def test_what_is_not_finite_is_counted_and_left_out() -> None:
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 2)])
 def test_of_nothing(shape: tuple[int, ...]) -> None:
     c = compared(torch.empty(shape), torch.empty(shape))
-    assert c == Comparison(*[0.0] * 12)
+    assert c == Comparison(*[0.0] * 13)
     assert (c.cosine, c.norm_ratio, c.energy_lost) == (None, None, None)
 
 
 def test_of_one_number_without_a_dimension() -> None:
-    c = compared(torch.tensor(0.0), torch.tensor(0.5))
-    assert (c.numel, c.flushed, c.squares_flushed) == (1, 1, 0.25)
+    c = compared(torch.tensor(0.0), torch.tensor(0.5), ALL)
+    assert (c.numel, c.flushed, c.squares_lost) == (1, 1, 0.25)
 
 
 def test_elements_are_matched_by_place_and_not_by_memory() -> None:
@@ -103,16 +117,16 @@ def test_many_chunks_are_one() -> None:
     n = max(_CHUNK, _CHUNK_ON_CPU) + 3
     values = torch.zeros(n, dtype=torch.bfloat16)
     values[-1], values[0] = 8.0, 2.0
-    c = compared(values, torch.ones(n))
+    c = compared(values, torch.ones(n), ALL)
     assert (c.numel, c.nonzero, c.flushed, c.absmax) == (n, n, n - 2, 8)
-    sums = c.dot, c.squares, c.squares_fp32, c.squares_flushed
+    sums = c.dot, c.squares, c.squares_fp32, c.squares_lost
     assert sums == pytest.approx((10, 68, n, n - 2), rel=1e-9)
 
 
 def test_small_numbers_have_squares() -> None:
     """2^-100 squared is no FP32 number."""
     tiny = torch.tensor([2.0**-100, 0.0], dtype=torch.bfloat16)
-    c = compared(tiny, torch.tensor([2.0**-100, 2.0**-100]), 2.0**-126)
+    c = compared(tiny, torch.tensor([2.0**-100, 2.0**-100]), 2.0**-90)
     assert c.cosine == pytest.approx(math.sqrt(0.5), rel=1e-15)
     assert c.energy_lost == 0.5
 
@@ -134,7 +148,7 @@ def test_tensors_together() -> None:
     parts = [compared(*p) for p in pairs]
     whole = compared(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
     assert together(parts) == about(**whole._asdict())
-    assert together([]) == Comparison(*[0.0] * 12)
+    assert together([]) == Comparison(*[0.0] * 13)
 
 
 FLOATS = st.one_of(
@@ -160,13 +174,14 @@ def test_against_numpy(data: st.DataObject, shape: tuple[int, ...], dtype: torch
     assert c.numel == x.size
     assert c.nonzero == np.count_nonzero(y0)
     assert c.flushed == flushed.sum()
+    assert c.too_small == (flushed & (np.abs(y0) < NORMAL)).sum()
     assert c.subnormal == ((np.abs(x0) < NORMAL) & (x0 != 0)).sum()
     assert c.overflowed == (fy & ~fx).sum()
     assert (c.nonfinite, c.nonfinite_fp32) == ((~fx).sum(), (~fy).sum())
     assert c.absmax == np.abs(x0).max(initial=0.0)
-    sums = c.squares, c.squares_fp32, c.squares_flushed
+    sums = c.squares, c.squares_fp32, c.squares_lost
     assert sums == pytest.approx(
-        ((x0**2).sum(), (y0**2).sum(), (y0[flushed] ** 2).sum()), rel=1e-12
+        ((x0**2).sum(), (y0**2).sum(), (y0[flushed & (np.abs(y0) < NORMAL)] ** 2).sum()), rel=1e-12
     )
     tolerance = 1e-7 * math.sqrt(c.squares) * math.sqrt(c.squares_fp32)
     assert c.dot == pytest.approx((x0 * y0).sum(), abs=tolerance)
