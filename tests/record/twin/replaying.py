@@ -83,6 +83,10 @@ class Keeper:
         self.kept = RootCalls(self, most_bytes)
         self.errors: list[Exception] = []
 
+    @property
+    def replaying(self) -> bool:
+        return self.kept.replaying
+
     def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return State.guarded(self, function)  # type: ignore[arg-type]
 
