@@ -22,7 +22,7 @@ from ampdoctor.record.log import StepLog
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.compare import comparison_vector
 from ampdoctor.record.twin.counterfactual import FP32, HALVES, Counterfactual
-from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.operations import tensors_of
 from ampdoctor.record.twin.place import Places

@@ -12,7 +12,7 @@ import torch
 
 from ampdoctor.record.headroom import device_in_use, room
 from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
-from ampdoctor.record.twin.replays import Replays
+from ampdoctor.record.twin.replay.replays import Replays
 from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
 

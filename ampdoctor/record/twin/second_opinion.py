@@ -14,7 +14,7 @@ import torch
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.twin.eager import Eagerly
 from ampdoctor.record.twin.formulas import Formulas
-from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
 from ampdoctor.record.twin.worlds import Worlds, named, reason_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.log import StepLog
-from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
 

@@ -16,9 +16,9 @@ from torch.nn.modules import module as torch_hooks
 
 from ampdoctor.record.guard import Guard
 from ampdoctor.record.state import State
-from ampdoctor.record.twin.kept import RootCalls
 from ampdoctor.record.twin.operations import tensors_of
-from ampdoctor.record.twin.replay import Gradients, Outcome, replay
+from ampdoctor.record.twin.replay.again import Gradients, Outcome, replay
+from ampdoctor.record.twin.replay.kept import RootCalls
 from tests.record.twin.replayed_networks import CLASSES, NETWORKS, WIDTH
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ampdoctor.record.twin import local_measures
-from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.local import measures
+from ampdoctor.record.twin.local.local_twins import LocalTwins
 from tests.record.twin.cases import CASES
 from tests.record.twin.local_rows import Locally
 from tests.record.twin.setting import Setting
@@ -55,9 +55,9 @@ def test_the_run_is_the_same_to_the_bit(case: Case, half: torch.dtype) -> None:
 
 def test_too_many_calls_on_a_device_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # The numbers of calls stay on the device: here they are tensors though the device is the CPU.
-    monkeypatch.setattr("ampdoctor.record.twin.local_rows.MOST_CALLS", 2)
-    monkeypatch.setattr("ampdoctor.record.twin.local.MOST_CALLS", 2)
-    monkeypatch.setattr(local_measures, "_on_cpu", local_measures._on_device)
+    monkeypatch.setattr("ampdoctor.record.twin.local.rows.MOST_CALLS", 2)
+    monkeypatch.setattr("ampdoctor.record.twin.local.local_twins.MOST_CALLS", 2)
+    monkeypatch.setattr(measures, "_on_cpu", measures._on_device)
     locally = Locally()
     x = torch.full((3,), 2.0**-13, dtype=torch.float16)
 
@@ -71,8 +71,8 @@ def test_too_many_calls_on_a_device_are_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_memory_for_copies_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ampdoctor.record.twin.local_execution._SURE_TO_FIT", 0)
-    monkeypatch.setattr("ampdoctor.record.twin.local_execution.fits", lambda _: False)
+    monkeypatch.setattr("ampdoctor.record.twin.local.execution._SURE_TO_FIT", 0)
+    monkeypatch.setattr("ampdoctor.record.twin.local.execution.fits", lambda _: False)
     locally = Locally()
     x = torch.ones(3, dtype=torch.float16)
 

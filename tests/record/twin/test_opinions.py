@@ -10,7 +10,7 @@ import torch
 from ampdoctor.record.recorder import Recorder
 from ampdoctor.record.twin import opinions, worlds
 from ampdoctor.record.twin.carried import CarriedTwin
-from ampdoctor.record.twin.local import LocalTwins
+from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.trace.run import open_run
 from ampdoctor.trace.writer import prepare_folder
 from tests.record.twin.cases import CASES

@@ -34,7 +34,7 @@ from tests.record.twin.replaying import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.record.twin.replay import Gradients
+    from ampdoctor.record.twin.replay.again import Gradients
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ampdoctor.record.twin import untouched
+from ampdoctor.record.twin.replay import untouched
 from tests.record.twin.replayed_networks import CLASSES, WIDTH, mlp
 from tests.record.twin.replaying import Keeper, Watch, linear
 

@@ -15,7 +15,7 @@ from tests.record.twin.replaying import Keeper, Watch, equal, gradients_of, harv
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.record.twin.replay import Gradients
+    from ampdoctor.record.twin.replay.again import Gradients
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.record.twin.forward_again import NotTheSameError
+from ampdoctor.record.twin.replay.forward_again import NotTheSameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ampdoctor.record.twin.local_measures import Measure, pieces
-from ampdoctor.record.twin.local_natures import can_lose, plain
+from ampdoctor.record.twin.local.measures import Measure, pieces
+from ampdoctor.record.twin.local.natures import can_lose, plain
 
 if TYPE_CHECKING:
-    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.local.measures import Measured
     from ampdoctor.record.twin.operations import Operation
 
 _SAMPLE = 64

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ampdoctor.record.callsite import shortened
 from ampdoctor.record.tensors import dtype_name
-from ampdoctor.record.twin.local_measures import MEASURES, Measure
+from ampdoctor.record.twin.local.measures import MEASURES, Measure
 from ampdoctor.trace.schema import OpRow
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.record.callsite import CallSite
     from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
-    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.local.measures import Measured
     from ampdoctor.record.twin.place import Place
 
 MOST_CALLS = 50_000

@@ -12,9 +12,9 @@ from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.modules import in_backward
-from ampdoctor.record.twin.cast_above import CastsAbove, note_output
-from ampdoctor.record.twin.class_calls import ClassCalls
-from ampdoctor.record.twin.root_call import (
+from ampdoctor.record.twin.replay.cast_above import CastsAbove, note_output
+from ampdoctor.record.twin.replay.class_calls import ClassCalls
+from ampdoctor.record.twin.replay.root_call import (
     Inputs,
     Kept,
     Output,
@@ -22,8 +22,8 @@ from ampdoctor.record.twin.root_call import (
     outputs_of,
     takes_gradients,
 )
-from ampdoctor.record.twin.roots import Root
-from ampdoctor.record.twin.surroundings import Autocast, Randomness
+from ampdoctor.record.twin.replay.roots import Root
+from ampdoctor.record.twin.replay.surroundings import Autocast, Randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable

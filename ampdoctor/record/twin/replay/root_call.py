@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ampdoctor.record.tensors import tensors_in
-from ampdoctor.record.twin.bits import sample
+from ampdoctor.record.twin.replay.bits import sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampdoctor.record.callsite import CallSite
-    from ampdoctor.record.twin.roots import Root
-    from ampdoctor.record.twin.surroundings import Autocast, Randomness
+    from ampdoctor.record.twin.replay.roots import Root
+    from ampdoctor.record.twin.replay.surroundings import Autocast, Randomness
 
 _MOST_ITEMS = 1000
 _MAX_DEPTH = 8

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.guard import told
-from ampdoctor.record.twin.backward_again import BackwardAgain
 from ampdoctor.record.twin.eager import Eagerly
-from ampdoctor.record.twin.forward_again import ForwardAgain, NotTheSameError
 from ampdoctor.record.twin.mode import TwinMode
-from ampdoctor.record.twin.replay_places import ReplayPlaces
-from ampdoctor.record.twin.roots import modules_below, trained
-from ampdoctor.record.twin.surroundings import inside_autocast
-from ampdoctor.record.twin.untouched import NoRoomError, Untouched
+from ampdoctor.record.twin.replay.backward_again import BackwardAgain
+from ampdoctor.record.twin.replay.forward_again import ForwardAgain, NotTheSameError
+from ampdoctor.record.twin.replay.places import ReplayPlaces
+from ampdoctor.record.twin.replay.roots import modules_below, trained
+from ampdoctor.record.twin.replay.surroundings import inside_autocast
+from ampdoctor.record.twin.replay.untouched import NoRoomError, Untouched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
 
-    from ampdoctor.record.twin.kept import RootCalls
     from ampdoctor.record.twin.mode import Follower
-    from ampdoctor.record.twin.root_call import RootCall
-    from ampdoctor.record.twin.surroundings import Autocast
+    from ampdoctor.record.twin.replay.kept import RootCalls
+    from ampdoctor.record.twin.replay.root_call import RootCall
+    from ampdoctor.record.twin.replay.surroundings import Autocast
 
 _OF_SEVERAL = frozenset(
     {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.callsite import shortened
-from ampdoctor.record.twin.bits import same_bits, sample
-from ampdoctor.record.twin.root_call import handed_in, outputs_of
+from ampdoctor.record.twin.replay.bits import same_bits, sample
+from ampdoctor.record.twin.replay.root_call import handed_in, outputs_of
 
 if TYPE_CHECKING:
     from ampdoctor.record.twin.mode import TwinMode
-    from ampdoctor.record.twin.replay_places import ReplayPlaces
-    from ampdoctor.record.twin.root_call import Output, RootCall
-    from ampdoctor.record.twin.surroundings import Autocast
+    from ampdoctor.record.twin.replay.places import ReplayPlaces
+    from ampdoctor.record.twin.replay.root_call import Output, RootCall
+    from ampdoctor.record.twin.replay.surroundings import Autocast
 
 
 class NotTheSameError(Exception):

@@ -17,10 +17,10 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from ampdoctor.record.headroom import fits
-from ampdoctor.record.twin.bits import same_bits
-from ampdoctor.record.twin.root_call import version_of
-from ampdoctor.record.twin.roots import modules_below
-from ampdoctor.record.twin.surroundings import Randomness
+from ampdoctor.record.twin.replay.bits import same_bits
+from ampdoctor.record.twin.replay.root_call import version_of
+from ampdoctor.record.twin.replay.roots import modules_below
+from ampdoctor.record.twin.replay.surroundings import Randomness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ampdoctor.record.twin.kept import RootCalls
-from ampdoctor.record.twin.local import LocalTwins
-from ampdoctor.record.twin.replay import replay
+from ampdoctor.record.twin.local.local_twins import LocalTwins
+from ampdoctor.record.twin.replay.again import replay
+from ampdoctor.record.twin.replay.kept import RootCalls
 from ampdoctor.record.twin.worlds import Worlds, named
 from ampdoctor.trace.schema import TwinStepRow
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.state import State
     from ampdoctor.record.twin.mode import Follower
     from ampdoctor.record.twin.plan import Plan
-    from ampdoctor.record.twin.replay import Gradients, Outcome
+    from ampdoctor.record.twin.replay.again import Gradients, Outcome
 
 CLEAN_STEPS = 25
 """Steps without a failure after which the next one is an onset of its own; twice as many after each."""

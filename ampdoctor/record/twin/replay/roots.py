@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
 from ampdoctor.record.sites import parts
-from ampdoctor.record.twin.surroundings import HOSTS, drawn_between, host_states
+from ampdoctor.record.twin.replay.surroundings import HOSTS, drawn_between, host_states
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import torch
 
 from ampdoctor.record.headroom import fits
 from ampdoctor.record.twin.attention import IN_FP32
-from ampdoctor.record.twin.local_inputs import wider
-from ampdoctor.record.twin.local_natures import WIDER, base_of, plain
+from ampdoctor.record.twin.local.inputs import wider
+from ampdoctor.record.twin.local.natures import WIDER, base_of, plain
 from ampdoctor.record.twin.operations import tensors_of
 from ampdoctor.record.twin.randomness import Draws, masked_dropout
 from ampdoctor.record.twin.storages import NotTwinnable

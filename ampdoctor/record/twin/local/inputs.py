@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.twin.local_measures import Measure
-from ampdoctor.record.twin.local_natures import WIDER
+from ampdoctor.record.twin.local.measures import Measure
+from ampdoctor.record.twin.local.natures import WIDER
 from ampdoctor.record.twin.operations import tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.local.measures import Measured
     from ampdoctor.record.twin.operations import Operation
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.record.twin.local_casts import casts_of, with_integers_lost
-from ampdoctor.record.twin.local_execution import (
+from ampdoctor.record.twin.local.casts import casts_of, with_integers_lost
+from ampdoctor.record.twin.local.execution import (
     AFTER_THE_RUN,
     FAILURES,
     NotExecutedError,
@@ -19,9 +19,9 @@ from ampdoctor.record.twin.local_execution import (
     execute,
     results,
 )
-from ampdoctor.record.twin.local_inputs import Inputs
-from ampdoctor.record.twin.local_measures import add_up, compare
-from ampdoctor.record.twin.local_natures import (
+from ampdoctor.record.twin.local.inputs import Inputs
+from ampdoctor.record.twin.local.measures import add_up, compare
+from ampdoctor.record.twin.local.natures import (
     WIDER,
     Nature,
     base_of,
@@ -29,8 +29,8 @@ from ampdoctor.record.twin.local_natures import (
     plain,
     touches_half,
 )
-from ampdoctor.record.twin.local_rows import MOST_CALLS, Asked, LocalRows, joined
-from ampdoctor.record.twin.local_sums import measured, sums_of
+from ampdoctor.record.twin.local.rows import MOST_CALLS, Asked, LocalRows, joined
+from ampdoctor.record.twin.local.sums import measured, sums_of
 from ampdoctor.record.twin.operations import tensors_of
 
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     import torch
 
     from ampdoctor.record.log import StepLog
-    from ampdoctor.record.twin.local_casts import Cast
-    from ampdoctor.record.twin.local_measures import Measured
-    from ampdoctor.record.twin.local_sums import Sum
+    from ampdoctor.record.twin.local.casts import Cast
+    from ampdoctor.record.twin.local.measures import Measured
+    from ampdoctor.record.twin.local.sums import Sum
     from ampdoctor.record.twin.operations import Operation
 
 _LONGEST_REASON = 120

@@ -19,21 +19,21 @@ import numpy as np
 import torch
 
 from ampdoctor.record.twin.counterfactual import HALVES
-from ampdoctor.record.twin.local_measures import (
+from ampdoctor.record.twin.local.measures import (
     MEASURES,
     Measure,
     add_up,
     magnitudes,
     pieces,
 )
-from ampdoctor.record.twin.local_natures import base_of, plain, plain_name
+from ampdoctor.record.twin.local.natures import base_of, plain, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from ampdoctor.record.twin.local_measures import Measured
+    from ampdoctor.record.twin.local.measures import Measured
     from ampdoctor.record.twin.operations import Operation
 
 _BITS_LEFT = 2

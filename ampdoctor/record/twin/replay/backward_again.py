@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ampdoctor.record.autograd_graph import leaf_of, nodes, operation
-from ampdoctor.record.twin.bits import same_bits
-from ampdoctor.record.twin.forward_again import NotTheSameError
-from ampdoctor.record.twin.own_gradients import OwnGradients
+from ampdoctor.record.twin.replay.bits import same_bits
+from ampdoctor.record.twin.replay.forward_again import NotTheSameError
+from ampdoctor.record.twin.replay.own_gradients import OwnGradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ampdoctor.record.autograd_graph import Node
     from ampdoctor.record.twin.mode import TwinMode
-    from ampdoctor.record.twin.replay_places import ReplayPlaces
-    from ampdoctor.record.twin.root_call import Output
+    from ampdoctor.record.twin.replay.places import ReplayPlaces
+    from ampdoctor.record.twin.replay.root_call import Output
 
 _REENTRANT = "CheckpointFunctionBackward"
 """Reentrant checkpointing works with `backward` alone."""

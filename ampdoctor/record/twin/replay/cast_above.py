@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.autograd_graph import Node
-    from ampdoctor.record.twin.root_call import Output
+    from ampdoctor.record.twin.replay.root_call import Output
 
 _OUTPUT = "ampdoctor.output"
 """Key of the note which outputs a node made."""

@@ -1,0 +1,1 @@
+"""Local twins: each operation by itself beside its result in FP32."""
