@@ -11,13 +11,14 @@ import numpy as np
 import torch
 
 from ampdoctor.record.headroom import device_in_use, room
+from ampdoctor.record.twin.onsets import Onsets
 from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
 from ampdoctor.record.twin.replay.replays import Replays
 from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.state import State
@@ -28,6 +29,10 @@ SHARE = 0.01
 
 _FOLLOW_UPS = 2
 """Second opinions that only ask what the one before has left open."""
+
+MORE_ZEROS = 0.1
+"""Rise of the share of zeros among half gradients since the last second opinion from which on another one is due: they
+are flushed, or are zero by right, which only a twin can tell."""
 
 _PLAIN_STEPS = 20
 _BYTES = {"fp32": 2.2, "bf16": 1.1, "fp16": 1.1}
@@ -63,11 +68,12 @@ class SecondOpinions:
         self.replays = Replays(state) if proving is not Proving.NONE else None
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
-        self._onsets: set[str] = set()
+        self._onsets = Onsets()
         self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)
         self._left: tuple[Counterfactual, ...] = ()
         self._follow_ups = 0
         self._wall = self._spent = 0.0
+        self._zeros: float | None = None
         self._asked = False
         self.current: SecondOpinion | None = None
         if proving is not Proving.NONE:
@@ -91,23 +97,24 @@ class SecondOpinions:
         return "interval" if due and self._spent <= SHARE * self._wall else None
 
     def alarm(self, kind: str, step: int) -> None:
-        """The vital `kind` has turned: look at `step`, the first time whatever it costs."""
-        if self._proving is not Proving.NONE and kind not in self._onsets:
-            self._onsets.add(kind)
+        """The vital `kind` has turned: look at `step`, at an onset whatever it costs."""
+        if self._proving is not Proving.NONE and self._onsets.begins(kind, step):
             self._wanted[step] = kind
 
-    def learn(self, rows: Iterable[tuple[str, Any]], next_step: int) -> None:
+    def learn(self, rows: Sequence[tuple[str, Any]], next_step: int) -> None:
         """Take note of the rows of a step; what was left open is asked on the next one."""
         self._known.learn(rows)
-        if (
-            any(isinstance(row, TwinStepRow) for _, row in rows)
-            and self._proving is not Proving.NONE
-        ):
-            known = self._known
+        if self._proving is Proving.NONE:
+            return
+        known = self._known
+        if any(isinstance(row, TwinStepRow) for _, row in rows):
+            self._zeros = known.zero_share()
             again = bool(self._left) or known.wants_islands() or known.wants_lower()
             if again and self._follow_ups < _FOLLOW_UPS:
                 self._follow_ups += 1
                 self._wanted.setdefault(next_step, "follow-up")
+        elif self._zeros is not None and known.zero_share() > self._zeros + MORE_ZEROS:
+            self.alarm("gradient-zeros", next_step)
 
     def begin(self, log: StepLog, reason: str) -> None:
         """Start one on the step of `log`."""

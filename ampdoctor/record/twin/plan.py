@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.formats import FP16, format_of_dtype
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
-from ampdoctor.trace.schema import OpRow, StepRow, TensorRow, TwinRow
+from ampdoctor.trace.schema import CallRow, OpRow, StepRow, TensorRow, TwinRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,6 +58,10 @@ class Knowledge:
         self.half: str | None = None
         self.examined = False
         self._largest = 0.0
+        self._hand_made = (
+            1.0  # loss scale that the step's code multiplied by; divides what no scaler has scaled
+        )
+        self._zeros = self._halves = 0
         self._losing: dict[str, float] = {}
         self._cosines: dict[str, float] = {}
         self._sound_losses: set[str] = set()
@@ -66,6 +70,12 @@ class Knowledge:
 
     def learn(self, rows: Iterable[tuple[str, Any]]) -> None:
         """Take note of a step's rows."""
+        rows = list(rows)
+        made = [r.largest_factor or 1.0 for _, r in rows if isinstance(r, CallRow)]
+        self._hand_made = max(made, default=1.0)
+        halves = [r for _, r in rows if isinstance(r, TensorRow) and _is_half_gradient(r)]
+        if halves:
+            self._zeros, self._halves = sum(r.zeros for r in halves), sum(r.numel for r in halves)
         for _, row in rows:
             if isinstance(row, TensorRow):
                 self._tensor(row)
@@ -75,6 +85,10 @@ class Knowledge:
                 self._twin(row)
             elif isinstance(row, StepRow):
                 self.examined |= row.examined
+
+    def zero_share(self) -> float:
+        """Return the share of zeros among the half gradients of the last step that had any."""
+        return self._zeros / self._halves if self._halves else 0.0
 
     def best_scale(self) -> float | None:
         """Return the largest power of two at which no gradient seen so far comes near FP16's largest number."""
@@ -114,7 +128,7 @@ class Knowledge:
         if narrow in {"float16", "bfloat16"}:
             self.half = "fp16" if narrow == "float16" else "bf16"
         if row.role in {"grad_output", "weight_grad"}:
-            self._largest = max(self._largest, row.absmax / (row.loss_scale or 1.0))
+            self._largest = max(self._largest, row.absmax / (row.loss_scale or self._hand_made))
         size = number_format.bytes if number_format else None
         if row.role in {"activation", "grad_output", "weight_grad"}:
             self._bytes[row.step] = self._bytes.get(row.step, 0.0) + row.numel * (size or 4)
@@ -141,9 +155,13 @@ class Knowledge:
         half = "float16" in row.dtype_out.split(",")
         if row.direction == "backward" and half and math.isfinite(row.absmax):
             # Gradients inside a module (attention's) are seen here and nowhere else.
-            self._largest = max(self._largest, row.absmax / (row.loss_scale or 1.0))
+            self._largest = max(self._largest, row.absmax / (row.loss_scale or self._hand_made))
         if row.direction == "backward" and row.module and row.energy_lost:
             self._losing[row.module] = max(row.energy_lost, self._losing.get(row.module, 0.0))
+
+
+def _is_half_gradient(row: TensorRow) -> bool:
+    return row.role == "grad_output" and row.dtype in {"float16", "bfloat16"}
 
 
 def counterfactuals(known: Knowledge, half: str) -> tuple[Counterfactual, ...]:

@@ -83,7 +83,7 @@ class SecondOpinion:
         if not self._mode.on:
             return
         own = scale if scale is not None else self._log.hand_scale
-        self._worlds.scale = own
+        self._worlds.scale, self._worlds.by_hand = own, scale is None and own is not None
         # Beside a scaler, a loss that it has not scaled would not be scaled in another setting either.
         self._worlds.seeded = scale is not None or self._log.scale is None
         with self._ours():

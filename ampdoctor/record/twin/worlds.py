@@ -9,7 +9,7 @@ import torch
 
 from ampdoctor.record.headroom import device_in_use, room
 from ampdoctor.record.twin.carried import CarriedTwin
-from ampdoctor.record.twin.counterfactual import FP32
+from ampdoctor.record.twin.counterfactual import FP32, HALVES
 from ampdoctor.record.twin.rows import TwinRows, World
 from ampdoctor.record.twin.storages import Budget, NotTwinnable
 
@@ -36,12 +36,13 @@ class Worlds:
         carried: the twins.
         scale: the run's loss scale in the gradients at hand; None where there is none.
         seeded: twins at another loss scale have been given their seed.
+        by_hand: code of the user's has multiplied by the scale, and will divide by it again.
     """
 
     def __init__(self, log: StepLog, counterfactuals: Sequence[Counterfactual], half: str) -> None:
         self.carried = [CarriedTwin(cf) for cf in counterfactuals]
         self.scale: Scalar = None
-        self.seeded = False
+        self.seeded = self.by_hand = False
         self._half = half
         self._rows = TwinRows(log)
         self._log = log
@@ -76,6 +77,9 @@ class Worlds:
             other_scale = counterfactual is not None and counterfactual.loss_scale is not None
             # A loss scale changes no activation; and no gradient that `autograd.grad` has made for the user.
             if other_scale and (activation or not self.seeded):
+                continue
+            # Half weight gradients may have been divided by the run's scale already, which flushes by itself.
+            if other_scale and self.by_hand and site[1] == "weight_grad" and tensor.dtype in HALVES:
                 continue
             world = World(counterfactual, self._half)
             self._rows.add(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ampdoctor.record.twin.local.local_twins import LocalTwins
+from ampdoctor.record.twin.onsets import Onsets
 from ampdoctor.record.twin.replay.again import replay
 from ampdoctor.record.twin.replay.kept import RootCalls
 from ampdoctor.record.twin.worlds import Worlds, named
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from ampdoctor.record.twin.mode import Follower
     from ampdoctor.record.twin.plan import Plan
     from ampdoctor.record.twin.replay.again import Gradients, Outcome
-
-CLEAN_STEPS = 25
-"""Steps without a failure after which the next one is an onset of its own; twice as many after each."""
 
 
 class Replays:
@@ -36,8 +34,7 @@ class Replays:
     def __init__(self, state: State) -> None:
         self._state = state
         self.kept = RootCalls(state)
-        self._last_failure: int | None = None
-        self._pause = CLEAN_STEPS
+        self._onsets = Onsets()
         self._done = -1
 
     @property
@@ -47,13 +44,8 @@ class Replays:
 
     def due(self, step: int, *, always: bool) -> bool:
         """Whether `step`, which has just failed, is to be replayed: at an onset of trouble, once a step."""
-        last, self._last_failure = self._last_failure, step
-        if self._done == step:
-            return False
-        onset = last is None or step - last > self._pause
-        if last is not None and onset:
-            self._pause *= 2
-        return onset or always
+        begins = self._onsets.begins("failure", step)
+        return self._done != step and (begins or always)
 
     def replay(self, plan: Plan, scale: float | None) -> None:
         """Execute the step at hand again with twins, at the run's loss scale `scale`, and queue the rows."""
