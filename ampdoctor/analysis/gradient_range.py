@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, isfinite, log2
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ampdoctor.analysis.backward_stages import BackwardPass, Stage, WeightGradient
+    from ampdoctor.analysis.scale_range import ScaleRange
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import OpRow, TwinRow
 
@@ -57,6 +58,21 @@ def gradient_range(run: Run) -> GradientRange | None:
     return GradientRange(peak, scale_range(steps).binades if steps else None)
 
 
+def as_twins_know(run: Run, scales: ScaleRange) -> ScaleRange:
+    """Return `scales` with what FP32 twins know: how large the gradients are of which the run has nothing left."""
+    known = gradient_range(run)
+    if known is None or not any(_of_gradients(row) for row in run.twins):
+        return scales
+    suggested = scales.suggested
+    if suggested is not None:
+        suggested = min(suggested, known.peak.largest_scale)
+    return replace(scales, peak=known.peak, gone=0, suggested=suggested)
+
+
+def _of_gradients(row: TwinRow) -> bool:
+    return row.counterfactual == "fp32" and row.role in {"grad_output", "weight_grad"}
+
+
 def _recorded(run: Run) -> Iterator[Peak]:
     """Yield the largest values of what passes through half; what overflowed was twice what FP16 holds, at least."""
     for step in gradient_steps(run)[-STEPS_SEEN:]:
@@ -76,8 +92,7 @@ def _twins(run: Run) -> Iterator[Peak]:
         (w.row.module, w.row.slot) for w in weights if not w.narrow or (last and last.divided)
     }
     for row in run.twins:
-        gradient = row.role in {"grad_output", "weight_grad"} and row.counterfactual == "fp32"
-        if gradient and row.absmax and (row.module, row.slot) not in left_out:
+        if _of_gradients(row) and row.absmax and (row.module, row.slot) not in left_out:
             yield Peak(row.absmax, row.module or row.slot)
 
 

@@ -94,4 +94,6 @@ class MeasuredStep:
         old, new = before.gradient.cosine, after.gradient.cosine
         if old is not None and new is not None:
             parts.append(f"cosine {cosine_text(old)} → {cosine_text(new)}")
+        elif new is not None:
+            parts.append(f"cosine to FP32 {cosine_text(new)}")
         return ", ".join(parts)

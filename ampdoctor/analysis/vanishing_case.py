@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.gradient_range import as_twins_know
 from ampdoctor.analysis.loss_report import loss_evidence
 from ampdoctor.analysis.materiality import Harm, Materiality, materiality
 from ampdoctor.analysis.measured_report import measured_evidence, what_measured
@@ -70,7 +71,7 @@ def lasting_case(run: Run, limits: Limits) -> VanishingCase | None:
     return VanishingCase(
         found,
         scaling,
-        scale_range(found.judged, weights_scaled=not by_hand),
+        as_twins_know(run, scale_range(found.judged, weights_scaled=not by_hand)),
         what_measured(told) if told is not None and by_twin else what_vanishes(found),
         _evidence(run, found, told, limits),
         verdict_on(found, told, limits),
