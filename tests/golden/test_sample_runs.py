@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 FOLDERS = sample_folders()
-MAX_BYTES = 300_000
+MAX_BYTES = 400_000
 BATCHES = 8
 
 
