@@ -225,6 +225,11 @@ class CallWatch:
             call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
         self._finish(call, None, error)
 
+    def _look_for_failure(self, optimizer: torch.optim.Optimizer) -> None:
+        """Before a step that no scaler guards: a NaN would be in the weights after it."""
+        if broken(self._state.log.losses, parameters_of(optimizer)):
+            self._state.opinions.failed("nonfinite-gradient", self._own_scale())
+
     def _own_scale(self) -> float | None:
         """Return the loss scale in the gradients of the last backward pass; this may wait for the device."""
         log = self._state.log
@@ -258,8 +263,8 @@ class CallWatch:
             self._finish(self._call("optimizer_step", name))
         if not _has_closure(args, kwargs):
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
-            if not self._scalers.stepping and broken(state.log.losses, parameters_of(optimizer)):
-                state.opinions.failed("nonfinite-gradient", self._own_scale())
+            if not self._scalers.stepping and state.opinions.would_replay():
+                self._look_for_failure(optimizer)
         self._scalers.optimizer_called = True
         state.weights.before_step(optimizer)
 

@@ -43,6 +43,7 @@ class Guard:
         self.thread = TrainingThread()
         self._stay = _Stay()
         self._spent = 0.0
+        self._beneath: OwnMode | None = None
 
     def take_seconds(self) -> float:
         """Return the seconds spent inside since the last call, the present stay up to now included."""
@@ -55,12 +56,13 @@ class Guard:
 
     def set_beneath(self, mode: OwnMode | None) -> None:
         """Lay a mode of ours beneath the user's modes of this thread, in force outside the guard; None for none."""
-        quiet = self._stay.quiet
-        if quiet.beneath is not None:
-            quiet.beneath.wanted = False
+        # An error may switch it off from a thread of autograd's, whose stack is not the one that it lies on.
+        if self._beneath is not None:
+            self._beneath.wanted = False
+        self._beneath = mode
+        self._stay.quiet.beneath = mode
         if mode is not None:
             mode.wanted = True
-        quiet.beneath = mode
         self.settle()
 
     def settle(self) -> None:

@@ -21,14 +21,27 @@ def cuda_in_use() -> bool:
 
 def device_in_use() -> torch.device:
     """Return the device that the training takes its memory from."""
-    return (
-        torch.device("cuda", torch.cuda.current_device()) if cuda_in_use() else torch.device("cpu")
-    )
+    if cuda_in_use():
+        return torch.device("cuda", torch.cuda.current_device())
+    other = next((name for name in ("xpu", "mps") if _in_use(name)), "cpu")
+    return torch.device(other)
+
+
+def _in_use(name: str) -> bool:
+    """Whether an accelerator other than CUDA is there; an MPS device has no context to ask for."""
+    module = getattr(torch, name, None)
+    asked = getattr(module, "is_initialized", None) or getattr(module, "is_available", None)
+    return bool(asked is not None and asked())
 
 
 def capturing() -> bool:
     """Whether a CUDA graph is being captured: what runs now is replayed for ever, and waiting is forbidden."""
-    return cuda_in_use() and torch.cuda.is_current_stream_capturing()
+    if not cuda_in_use():
+        return False
+    try:
+        return bool(torch.cuda.is_current_stream_capturing())
+    except RuntimeError:
+        return True  # an error of the training's, told by whatever asks the device next: let that be the training
 
 
 def fits(tensors: Iterable[torch.Tensor]) -> bool:
@@ -45,6 +58,14 @@ def room(device: torch.device) -> float:
     return _RESERVE * _free_bytes(device)
 
 
+def room_beside_step(device: torch.device) -> float:
+    """Return the bytes that ours may hold while a step runs: what the steps before have needed at most is left free."""
+    if device.type != "cuda":
+        return room(device)
+    needed = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    return _RESERVE * max(0.0, _free_bytes(device) - needed)
+
+
 def _free_bytes(device: torch.device) -> float:
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -54,10 +75,20 @@ def _free_bytes(device: torch.device) -> float:
 
 
 def _free_host_bytes() -> float:
-    """What the kernel says is available; without that (not Linux), copies are taken to fit."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return float("inf")
+    """What the kernel says is available, and a container's limit leaves; without either, copies are taken to fit."""
+    free = float("inf")
+    lines = _read("/proc/meminfo").splitlines()
     kilobytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
-    return float(kilobytes) * 1024 if kilobytes else float("inf")
+    if kilobytes:
+        free = float(kilobytes) * 1024
+    limit, used = (_read(f"/sys/fs/cgroup/memory.{name}").strip() for name in ("max", "current"))
+    if limit.isdecimal() and used.isdecimal():
+        free = min(free, max(0.0, float(limit) - float(used)))
+    return free
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError:
+        return ""

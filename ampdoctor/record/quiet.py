@@ -50,7 +50,7 @@ class OwnMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.wanted = False
+        self.wanted = True
 
 
 class Quiet:
@@ -79,7 +79,10 @@ class Quiet:
     def end(self) -> None:
         """Put them back in their order."""
         if self.beneath is not None:
-            _python_dispatch._push_mode(self.beneath)
+            if self.beneath.wanted:
+                _python_dispatch._push_mode(self.beneath)
+            else:
+                self.beneath = None  # switched off by another thread
         while self._modes:
             _python_dispatch._push_mode(self._modes.pop())
         if self._functions is not None:

@@ -217,6 +217,7 @@ class Recorder:
                     for kind in self._alarms.check(row):
                         self._schedule.alarm(kind, following)
                         self._opinions.alarm(kind, following)
+                        self._opinions.missed(kind, row.step)
 
     def _fail(self, error: Exception) -> None:
         if self._failed:

@@ -45,6 +45,7 @@ class ScalerEvents:
         self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._numbers = itertools.count()
         self._scales: dict[str, _Scale] = {}
+        self._last = ""
         self.stepping = self.optimizer_called = False
 
     def name(self, scaler: Scaler) -> str:
@@ -61,6 +62,7 @@ class ScalerEvents:
         name = self.name(scaler)
         if scaler.is_enabled():
             mark_scaled(tensors_in(outputs))
+            self._last = name
             self._state.log.scale = self._scale(scaler, name)
 
     def unscaled(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> None:
@@ -133,9 +135,9 @@ class ScalerEvents:
         log.row("scaler", build)
 
     def value(self) -> float | None:
-        """Return the scale that was used last; this waits for the device."""
-        known = list(self._scales.values())
-        return float(known[-1].copy) if known else None
+        """Return the scale of the scaler that was used last; this waits for the device."""
+        known = self._scales.get(self._last)
+        return float(known.copy) if known is not None else None
 
     def _scale(self, scaler: Scaler, name: str) -> Scalar:
         source = scaler._get_scale_async()

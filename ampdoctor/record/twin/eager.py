@@ -26,7 +26,7 @@ class Eagerly:
         if "torch._dynamo" in sys.modules and self._ours is None:
             # What will only be compiled in this step is executed eagerly, too.
             self._ours = torch.compiler.set_stance("force_eager")
-            self.on = _compiles()
+            self.on = compiles()
 
     def end(self) -> None:
         """Go on with the code that was compiled, and with the stance that the user had chosen."""
@@ -42,8 +42,10 @@ class Eagerly:
                 chosen.prev = ours.prev
 
 
-def _compiles() -> bool:
+def compiles() -> bool:
     """Whether anything was compiled, or is to be when it is first called."""
+    if "torch._dynamo" not in sys.modules:
+        return False
     frames = sys.modules.get("torch._dynamo.convert_frame")
     backends: Any = getattr(sys.modules["torch._dynamo.eval_frame"], "cached_backends", {})
     # Contexts that only disable the compiler have None for a backend.

@@ -70,7 +70,7 @@ class TwinMode(OwnMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not self.on or traced():
+        if not (self.on and self.wanted) or traced():
             return _called(func, args, kwargs)
         if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
             return NotImplemented  # a class that wraps tensors: what it does with those comes by here as well

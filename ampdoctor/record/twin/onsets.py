@@ -16,11 +16,13 @@ class Onsets:
 
     def begins(self, kind: str, step: int) -> bool:
         """Whether the trouble `kind`, seen on `step`, has only just begun."""
-        last, self._last[kind] = self._last.get(kind), step
-        if last is None:
-            return True
-        pause = self._pause.setdefault(kind, CLEAN_STEPS)
-        begins = step - last > pause
-        if begins:
-            self._pause[kind] = 2 * pause
+        begins = self.would_begin(kind, step)
+        if begins and kind in self._last:
+            self._pause[kind] = 2 * self._pause.get(kind, CLEAN_STEPS)
+        self._last[kind] = step
         return begins
+
+    def would_begin(self, kind: str, step: int) -> bool:
+        """Whether it would be an onset if `kind` were seen on `step`."""
+        last = self._last.get(kind)
+        return last is None or step - last > self._pause.get(kind, CLEAN_STEPS)

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from ampdoctor.record.headroom import device_in_use, room
+from ampdoctor.record.headroom import device_in_use, room_beside_step
+from ampdoctor.record.twin.obstacles import obstacle
 from ampdoctor.record.twin.onsets import Onsets
 from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
 from ampdoctor.record.twin.replay.replays import Replays
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.01
 """Largest share of the run's time for second opinions beyond the early one and those at an onset of trouble."""
+
+FAILURES = frozenset({"skip", "nonfinite-loss"})
+"""Vitals that a replay answers."""
 
 _FOLLOW_UPS = 2
 """Second opinions that only ask what the one before has left open."""
@@ -68,7 +71,7 @@ class SecondOpinions:
         self.replays = Replays(state) if proving is not Proving.NONE else None
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
-        self._onsets = Onsets()
+        self._onsets, self._misses = Onsets(), Onsets()
         self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)
         self._left: tuple[Counterfactual, ...] = ()
         self._follow_ups = 0
@@ -120,11 +123,17 @@ class SecondOpinions:
         """Start one on the step of `log`."""
         self._asked = False
         plan = self._plan(reason, self._known.half)
-        if plan.counterfactuals or plan.local:
+        if plan.local:
             self.current = SecondOpinion(log, plan, self._state.guard, self._state.sites)
             self.current.begin()
         else:
-            log.row("twin_steps", lambda _: _declined(log.step, plan))
+            log.row("twin_steps", lambda _: _declined(log.step, plan, "carried"))
+
+    def would_replay(self) -> bool:
+        """Whether the step at hand would be replayed if it failed."""
+        always = self._proving is Proving.ALWAYS
+        step = self._state.log.step
+        return self.replays is not None and self.replays.would(step, always=always)
 
     def failed(self, kind: str, scale: float | None) -> None:
         """The step at hand has just failed, and nothing has touched the weights since: replay it at an onset.
@@ -140,7 +149,18 @@ class SecondOpinions:
             self.current.suspend()
         # A step that failed at once comes before anything is known; what has a scaler is FP16.
         half = self._known.half or ("fp16" if scale is not None else None)
-        self.replays.replay(self._plan(kind, half), scale)
+        plan, log = self._plan(kind, half), self._state.log
+        if plan.local:
+            self.replays.replay(plan, scale)
+        else:
+            log.row("twin_steps", lambda _: _declined(log.step, plan, "replay"))
+
+    def missed(self, kind: str, step: int) -> None:
+        """It shows only now that `step` has failed: its inputs are gone, and the weights have moved on."""
+        unseen = self.replays is not None and self.replays.asked != step
+        if unseen and kind in FAILURES and self._misses.begins(kind, step):
+            plan = _nothing(kind, "that it failed was not known before the optimizer had stepped")
+            self._state.log.row("twin_steps", lambda _: _declined(step, plan, "replay"))
 
     def end(self, wall_seconds: float) -> None:
         """The step is over."""
@@ -166,27 +186,21 @@ class SecondOpinions:
             self.replays.kept.remove()
 
     def _plan(self, reason: str, half: str | None) -> Plan:
-        if half is None:
-            known = self._known.examined
-            return _nothing(
-                reason,
-                "the run holds nothing in half precision"
-                if known
-                else "nothing is known of the run yet",
-            )
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return _nothing(
-                reason,
-                "the run has several ranks, whose gradients are added up outside of what twins see",
-            )
-        wanted = counterfactuals(self._known, half)
+        always = self._proving is Proving.ALWAYS
+        why_not = obstacle(asked=always or reason == "asked")
+        if why_not is None and half is None:
+            nothing = "the run holds nothing in half precision"
+            why_not = nothing if self._known.examined else "nothing is known of the run yet"
+        if why_not is not None or half is None:
+            return _nothing(reason, why_not)
+        wanted = counterfactuals(self._known, half, always=always)
         if self._left:
             wanted = (wanted[0], *self._left)
         return self._fitting(Plan(reason, half, wanted, local=True))
 
     def _fitting(self, plan: Plan) -> Plan:
         """Leave out what there is no memory for, and try it the next time."""
-        free, kept = room(device_in_use()), list(plan.counterfactuals)
+        free, kept = room_beside_step(device_in_use()), list(plan.counterfactuals)
         while kept and self._bytes(kept) > free:
             kept.pop()
         self._left = plan.counterfactuals[len(kept) :] if kept else ()
@@ -205,12 +219,12 @@ class SecondOpinions:
         )
 
 
-def _nothing(reason: str, why: str) -> Plan:
+def _nothing(reason: str, why: str | None) -> Plan:
     return Plan(reason, "fp16", (), local=False, declined=why)
 
 
-def _declined(step: int, plan: Plan) -> TwinStepRow:
+def _declined(step: int, plan: Plan, kind: str) -> TwinStepRow:
     return TwinStepRow(
-        step=step, kind="carried", reason=plan.reason, counterfactuals=[], declined=plan.declined, not_twinned=[],
+        step=step, kind=kind, reason=plan.reason, counterfactuals=[], declined=plan.declined, not_twinned=[],
         operations=0, eager=False,
     )  # fmt: skip

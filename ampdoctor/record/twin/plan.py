@@ -164,11 +164,18 @@ def _is_half_gradient(row: TensorRow) -> bool:
     return row.role == "grad_output" and row.dtype in {"float16", "bfloat16"}
 
 
-def counterfactuals(known: Knowledge, half: str) -> tuple[Counterfactual, ...]:
-    """Return what to carry, the most telling first: a plan that must be smaller leaves the last ones out."""
+def counterfactuals(
+    known: Knowledge, half: str, *, always: bool = False
+) -> tuple[Counterfactual, ...]:
+    """Return what to carry, the most telling first: a plan that must be smaller leaves the last ones out.
+
+    A run in BF16 is not tried in FP16 unless the user wants second opinions `always`: its forward may not fit there.
+    """
     wanted = [FP32]
     if half == "fp16":
         wanted.append(BF16)
+    elif not always:
+        return (FP32,)
     best = known.best_scale()
     if best is not None:
         wanted += _with_scale(known, best)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ampdoctor.record.headroom import device_in_use, room
+from ampdoctor.record.headroom import device_in_use, room_beside_step
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.counterfactual import FP32, HALVES
 from ampdoctor.record.twin.rows import TwinRows, World
@@ -47,7 +47,7 @@ class Worlds:
         self._rows = TwinRows(log)
         self._log = log
         self._reference = next((c for c in self.carried if c.counterfactual == FP32), None)
-        budget = Budget(room(device_in_use()))
+        budget = Budget(room_beside_step(device_in_use()))
         for carried in self.carried:
             carried.storages.budget = budget
 

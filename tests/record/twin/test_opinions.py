@@ -110,7 +110,7 @@ def test_too_little_memory_means_fewer_twins_and_then_none_but_local_ones(
 ) -> None:
     plain = mlp()
     known: list[Any] = []
-    monkeypatch.setattr(opinions, "room", lambda _: twins_that_fit * known[0].step_bytes())
+    monkeypatch.setattr(opinions, "room_beside_step", lambda _: twins_that_fit * known[0].step_bytes())
     fitting = opinions.SecondOpinions._fitting
 
     def noting(self: Any, plan: Any) -> Any:
@@ -138,7 +138,7 @@ def test_beyond_their_budget_twins_are_given_up(
 ) -> None:
     """The plan has estimated; what is allotted is counted."""
     plain = mlp()
-    monkeypatch.setattr(worlds, "room", lambda _: 4096.0)
+    monkeypatch.setattr(worlds, "room_beside_step", lambda _: 4096.0)
     outcome, run = recorded(tmp_path / "run", mlp)
     assert outcome.differences(plain) == []
     assert opinion(run).declined == "out of memory"

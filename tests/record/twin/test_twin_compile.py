@@ -12,12 +12,15 @@ from torch import nn
 from torch._dynamo import eval_frame
 from torch._dynamo.testing import CompileCounter
 
+from ampdoctor.trace.run import open_run
 from tests.record.training import Outcome
-from tests.record.twin.recorded import EARLY, opinion, recorded, twin_rows
+from tests.record.twin.recorded import EARLY, opinion, recorded, recording, twin_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from ampdoctor.trace.run import Run
 
 STEPS = EARLY + 3
 
@@ -34,9 +37,11 @@ def _fresh_compiler() -> Iterator[None]:
 class Compiled:
     """A model, compiled or not."""
 
-    def __init__(self, backend: Any = None) -> None:
+    def __init__(self, backend: Any = None, dropout: float = 0.0) -> None:
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+        self.model = nn.Sequential(
+            nn.Linear(8, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 4)
+        )
         self.called = torch.compile(self.model, backend=backend) if backend else self.model
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**-3)
@@ -60,12 +65,38 @@ class Compiled:
         self.scaler.update()
 
 
+def proven(folder: Path, loop: Compiled) -> tuple[Outcome, Run]:
+    """Record the loop, with a second opinion on step EARLY that was asked for."""
+    around = loop.around
+    with recording(folder) as recorder:
+
+        def ask(step: int, train: Callable[[], None]) -> None:
+            if step == EARLY - 1:
+                recorder.prove()
+            around(step, train)
+
+        loop.around = ask
+        outcome = loop.run()
+    return outcome, open_run(folder)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_by_default_compiled_code_is_left_alone(tmp_path: Path, backend: str) -> None:
+    plain = Compiled(backend, dropout=0.5).run()
+    torch._dynamo.reset()
+    outcome, run = recorded(tmp_path / "run", Compiled(backend, dropout=0.5).run)
+    assert outcome.differences(plain) == []
+    assert "the model is compiled" in (opinion(run).declined or "")
+    assert "--prove" in (opinion(run).declined or "")
+    assert not run.twins
+
+
 def test_it_runs_eagerly_once_and_is_not_compiled_again(tmp_path: Path) -> None:
     plain = Compiled("eager").run()
     torch._dynamo.reset()
     counter = CompileCounter()
     loop = Compiled(counter)
-    outcome, run = recorded(tmp_path / "run", loop.run)
+    outcome, run = proven(tmp_path / "run", loop)
     assert outcome.differences(plain) == []
     assert counter.frame_count == 1
     row = opinion(run)
@@ -77,7 +108,7 @@ def test_it_runs_eagerly_once_and_is_not_compiled_again(tmp_path: Path) -> None:
 
 
 def test_aot_eager(tmp_path: Path) -> None:
-    _, run = recorded(tmp_path / "run", Compiled("aot_eager").run)
+    _, run = proven(tmp_path / "run", Compiled("aot_eager"))
     assert (opinion(run).declined, opinion(run).eager) == (None, True)
     (full,) = twin_rows(run, "gradient", "fp32")
     assert full.flushed == 0
@@ -99,7 +130,7 @@ def test_a_function_compiled_for_the_first_time_in_the_twin_step(tmp_path: Path)
         train()
 
     loop.around = around
-    _, run = recorded(tmp_path / "run", loop.run)
+    _, run = proven(tmp_path / "run", loop)
     assert opinion(run).eager
     assert counter.frame_count == 1  # and not skipped for ever
 
@@ -108,7 +139,7 @@ def test_a_function_compiled_for_the_first_time_in_the_twin_step(tmp_path: Path)
 def test_the_user_s_own_stance_is_there_again(tmp_path: Path, stance: str) -> None:
     loop = Compiled("eager")
     with torch.compiler.set_stance(stance):
-        recorded(tmp_path / "run", loop.run)
+        proven(tmp_path / "run", loop)
         assert eval_frame._stance.stance == stance
     others = {s for n, s in enumerate(loop.stances) if n != EARLY - 1}
     assert others == {stance}
@@ -123,7 +154,7 @@ def test_a_stance_chosen_for_the_twin_step_itself(tmp_path: Path) -> None:
             train()
 
     loop.around = around
-    recorded(tmp_path / "run", loop.run)
+    proven(tmp_path / "run", loop)
     assert [n for n, s in enumerate(loop.stances) if s == "force_eager"] in ([], [EARLY - 1])
     assert eval_frame._stance.stance == "default"
 
@@ -138,5 +169,5 @@ def test_a_stance_chosen_for_good_within_the_twin_step_stays(tmp_path: Path) -> 
 
     loop.around = around
     with torch.compiler.set_stance("default"):
-        recorded(tmp_path / "run", loop.run)
+        proven(tmp_path / "run", loop)
         assert loop.stances[EARLY:] == ["eager_on_recompile"] * (STEPS - EARLY)

@@ -29,28 +29,34 @@ class Replays:
 
     Attributes:
         kept: the step at hand.
+        asked: the last step that has failed in time, whether it was replayed or not.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
         self.kept = RootCalls(state)
         self._onsets = Onsets()
-        self._done = -1
+        self.asked: int | None = None
 
     @property
     def running(self) -> bool:
         """Whether a step is being executed again: nothing of it is to be recorded as the training's."""
         return self.kept.replaying
 
+    def would(self, step: int, *, always: bool) -> bool:
+        """Whether `step` would be replayed if it failed now."""
+        return self.asked != step and (always or self._onsets.would_begin("failure", step))
+
     def due(self, step: int, *, always: bool) -> bool:
         """Whether `step`, which has just failed, is to be replayed: at an onset of trouble, once a step."""
-        begins = self._onsets.begins("failure", step)
-        return self._done != step and (begins or always)
+        if self.asked == step:
+            return False
+        self.asked = step
+        return self._onsets.begins("failure", step) or always
 
     def replay(self, plan: Plan, scale: float | None) -> None:
         """Execute the step at hand again with twins, at the run's loss scale `scale`, and queue the rows."""
         log = self._state.log
-        self._done = log.step
         worlds = Worlds(log, plan.counterfactuals, plan.half)
         worlds.scale, worlds.seeded = scale, True
         local = LocalTwins(log, source="replay")
