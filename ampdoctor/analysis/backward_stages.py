@@ -39,6 +39,9 @@ element was never there (a zero-initialised layer or gain)."""
 KEPT_WIDE = (*LOOKED_UP, "Norm", "Norm1d", "Norm2d", "Norm3d")
 """Ends of the names of modules whose weights autocast does not cast: their gradients are summed up in FP32."""
 
+COMPUTED_WIDE = (*LOOKED_UP, "LayerNorm", "GroupNorm", "Loss")
+"""Ends of the names of modules whose outputs are FP32 under autocast, and so the gradients of these."""
+
 
 @dataclass(eq=False)
 class Stage:
@@ -48,7 +51,7 @@ class Stage:
         row: its first row.
         held: the histogram as recorded.
         values: what it was before the run's format flushed.
-        narrow: it is held in half, or about to be.
+        narrow: it is held in half, or about to be; of a run in FP32, it would be under autocast.
         above: the stage it was made from; None for the first.
         empty: it is zero by the model's own doing.
     """
@@ -75,7 +78,8 @@ class WeightGradient:
         row: its first row.
         held: the histogram as recorded.
         values: what it was before the run's format flushed.
-        narrow: it is made in half (an autocast weight's gradient is, whatever dtype it is kept in).
+        narrow: it is made in half (an autocast weight's gradient is, whatever dtype it is kept in); of a run in FP32,
+            it would be under autocast.
         stages: the gradients it is made from.
         sparse: only the rows that were looked up have a gradient (an embedding).
         seen: the values are those of the step's FP32 twin, of which nothing is lost on the way either.
@@ -117,11 +121,14 @@ def backward_pass(run: Run, step: int, scale: float) -> BackwardPass:
         groups.setdefault((row.module, row.role, row.slot), []).append(row)
     outputs = [g for (_, role, _), g in groups.items() if role == "grad_output"]
     twins = rows_in_fp32(run, step)
+    kinds = {m.module: m.type for m in run.modules}
+    # Of a run in FP32 it is asked what autocast would do.
+    wide = {m for m, kind in kinds.items() if half is None and kind.endswith(COMPUTED_WIDE)}
     stages = tuple(_stage(group, half, twins, scale) for group in outputs)
     for place, stage in enumerate(stages):
+        stage.narrow = stage.narrow and stage.row.module not in wide
         stage.above = _above(stage, stages[:place])
-        stage.empty = stage.values.gone and half is not None and _far(stage.above, half)
-    kinds = {m.module: m.type for m in run.modules}
+        stage.empty = stage.values.gone and (half is None or _far(stage.above, half))
     divided = divided_by_hand(run, step, scale)
     missing = round(log2(scale)) if divided else 0
     weights = tuple(
@@ -188,7 +195,7 @@ def _weight(
     row, recorded = group[0], merge(histogram_of(r) for r in group)
     held = recorded.shifted(missing) if missing else recorded
     own = tuple(s for s in stages if s.row.module == row.module) or tuple(stages[:1])
-    narrow = half is None or _made_in(half, row, held, kind)
+    narrow = not kind.endswith(KEPT_WIDE) if half is None else _made_in(half, row, held, kind)
     beside = twins.get((row.role, row.module, row.slot))
     seen = seen_in_fp32(beside, held, scale * 2.0**missing) if beside else None
     if seen is not None:

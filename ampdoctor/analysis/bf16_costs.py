@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import NO_NATIVE_BF16, half_weights
+from ampdoctor.analysis.opinions import op_rows
 from ampdoctor.analysis.wording import counted, percent
 from ampdoctor.formats import HALF_DTYPES
 
@@ -30,7 +31,7 @@ def bf16_costs(run: Run) -> list[str]:
     told = []
     if half_weights(run):
         told.append("BF16 weights would lose small updates: keep them in FP32.")
-    integers = sum(row.integers_lost or 0 for row in run.ops)
+    integers = sum(row.integers_lost or 0 for row in op_rows(run))
     if integers:
         # Those up to 2048, which FP16 holds and BF16 does not, are not counted: without a count nothing is said.
         told.append(
@@ -49,7 +50,7 @@ def _absorbed(run: Run) -> float:
     """Return the share of the elements of sums in half to which a term that is not zero has added nothing."""
     sums = [
         row
-        for row in run.ops
+        for row in op_rows(run)
         if row.absorbed is not None and HALF_DTYPES & set(row.dtype_out.split(","))
     ]
     elements = sum(row.numel for row in sums)

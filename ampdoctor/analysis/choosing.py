@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.analysis.bf16_costs import bf16_costs
 from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler, fp32_island, static_scaler
+from ampdoctor.analysis.fp32_reference import fp32_name
 from ampdoctor.analysis.gradient_range import gradient_range
 from ampdoctor.analysis.gradients import gradient_steps
 from ampdoctor.analysis.islands import FEW, fewest_modules
@@ -37,6 +38,9 @@ __all__ = ["Cure", "Effect", "Recommendation", "Recommendations", "recommend"]
 
 SOUND = 0.999
 """Cosine from which on a cure is as good as any: the gradient is turned by less than 3 degrees."""
+
+GAIN = 0.5
+"""A cure has helped where it leaves at most this share of what was wrong; less than that may be chance."""
 
 SHORT_RUN = 10
 """A scaler that is to find its scale needs to grow about this often within a run."""
@@ -123,10 +127,20 @@ class _Choice:
         return sorted(helped, key=lambda m: (m.flushed, -(m.gradient.loss_scale or 0.0)))
 
     def _helps(self, m: Measurement) -> bool:
+        """Whether a setting makes the gradient sound, or much less wrong; where it was sound, whether less flushes."""
         old, new = self.before.cosine, m.gradient.cosine
-        if old is None or new is None:
-            return m.flushed < (self.before.flushed or 0.0)
-        return new > old
+        if old is None or new is None or min(old, new) >= SOUND:
+            before = self.before.flushed or 0.0
+            return m.flushed <= GAIN * before and m.flushed < before
+        return new >= SOUND or 1.0 - new <= GAIN * (1.0 - old)
+
+    def _in_vain(self, wanted: Callable[[TwinRow], bool]) -> bool:
+        """Whether a setting of a kind was tried and leaves the gradient as wrong as it was."""
+        others = self.told.others if self.told and self.told.run else ()
+        return any(
+            wanted(m.gradient) and not self._helps(m) and (m.gradient.cosine or 0.0) < SOUND
+            for m in others
+        )
 
     def dynamic(self, largest: float | None, start: float | None) -> Recommendation | None:
         """A dynamic scale, begun where a twin has tried it or else where the gradients seen leave room."""
@@ -136,6 +150,8 @@ class _Choice:
         interval = growth_interval(self.run)
         scale = (tried[0].gradient.loss_scale or 1.0) if tried else start
         if scale is None or (tried and scale <= self.recorded.scale):
+            return None
+        if self._in_vain(lambda r: _scaled_fp16(r) and r.loss_scale == scale):
             return None
         grade, expected, after = self._outcome(tried[:1], scale)
         fix = dynamic_scaler(self.run, scale, expected, interval)
@@ -151,6 +167,8 @@ class _Choice:
     def static(self, largest: float | None) -> Recommendation | None:
         """The largest scale that fits."""
         if largest is None or largest == self.recorded.scale:
+            return None
+        if self._in_vain(lambda r: _scaled_fp16(r) and r.loss_scale == largest):
             return None
         tried = self.tried(lambda r: _scaled_fp16(r) and r.loss_scale == largest)
         grade, expected, after = self._outcome(tried, largest)
@@ -179,9 +197,10 @@ class _Choice:
             names, left = fewest_modules(self.recorded, largest)
             grade, after = Grade.ESTIMATED, Effect(left)
             expected = (
-                f"About {percent(left or 0.0)} of the weight gradients would still be flushed."
+                f"About {percent(left or 0.0)} of the weight gradients of step {self.recorded.step} would still be "
+                "flushed."
             )
-        if not names:
+        if not names or self._in_vain(lambda r: set(r.fp32_modules) == set(names)):
             return None
         fixes = [fp32_island(self.run, name, expected) for name in names]
         fix = Fix(
@@ -195,7 +214,7 @@ class _Choice:
     def _outcome(self, tried: list[Measurement], scale: float | None) -> tuple[Grade, str, Effect]:
         """Return the grade, the sentence and the effect of a setting: BF16 without a `scale`."""
         if tried and self.told is not None:
-            text = self.told.before_after(tried[0].name) or ""
+            text = self.told.before_after(tried[0].name, fp32_name(self.run)) or ""
             return Grade.MEASURED, f"Tried beside step {self.told.step}: {text}.", _effect(tried[0])
         if scale is None:
             return Grade.ESTIMATED, "Gradients keep FP32's range unscaled.", Effect(0.0)
@@ -207,7 +226,10 @@ class _Choice:
             return Grade.ESTIMATED, unknown, Effect(None)
         now = self.before.flushed
         was = f" ({percent(now)} now)" if now is not None else ""
-        text = f"At {scale_text(scale)} about {percent(left.estimated)} of the weight gradients is flushed{was}."
+        text = (
+            f"At {scale_text(scale)} about {percent(left.estimated)} of the weight gradients of step "
+            f"{self.recorded.step} is flushed{was}."
+        )
         return Grade.ESTIMATED, text, Effect(left.estimated)
 
 

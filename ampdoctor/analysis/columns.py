@@ -37,3 +37,9 @@ def trains_in_fp16(run: Run) -> bool:
     table = run.table("tensors")
     half = pc.and_(pc.equal(table["role"], "activation"), pc.equal(table["dtype"], "float16"))
     return bool(pc.any(pc.and_(half, table["grad_enabled"])).as_py())
+
+
+def without_fp16(run: Run) -> bool:
+    """Whether activations or gradients were recorded, and none in FP16: its range is not what is lacking."""
+    dtypes = recorded_dtypes(run, "grad_output", "activation")
+    return bool(dtypes) and "float16" not in dtypes

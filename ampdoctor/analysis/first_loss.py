@@ -47,12 +47,6 @@ def first_born(run: Run, step: int) -> Origin | None:
     return next(iter(births_of(run, step)), None)
 
 
-def first_born_ever(run: Run) -> Origin | None:
-    """Return the first birth of the first step that has one."""
-    births = (first_born(run, step) for step in sorted(operations(run)))
-    return next((birth for birth in births if birth is not None), None)
-
-
 def births_of(run: Run, step: int) -> list[Origin]:
     """Return the operations of `step` that make NaN or infinities of finite values, in order, without masks."""
     rows = [

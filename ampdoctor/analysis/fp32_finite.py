@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps, recorded_steps
 from ampdoctor.analysis.first_loss import births_of, first_born
-from ampdoctor.analysis.measured import RUN, refuted_replays
+from ampdoctor.analysis.measured import RUN
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.operations import Origin, operations
+from ampdoctor.analysis.opinions import twin_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ def largest_gradient(run: Run, step: int) -> float:
 
 def _carried(run: Run, step: int) -> bool | None:
     rows = _run_rows(run).get(step, ())
-    if step in refuted_replays(run) or not any(r.nonfinite for r in rows):
+    if not any(r.nonfinite for r in rows):
         return None
     if not any(r.nonfinite_fp32 for r in rows):
         return True
@@ -71,7 +72,7 @@ def _carried(run: Run, step: int) -> bool | None:
 def _run_rows(run: Run) -> dict[int, list[TwinRow]]:
     """Return what the run's own loss and gradient were on twin steps, beside FP32, by step."""
     by_step: dict[int, list[TwinRow]] = {}
-    for row in run.twins:
+    for row in twin_rows(run):
         if row.counterfactual == RUN and row.role in {"loss", "gradient"}:
             by_step.setdefault(row.step, []).append(row)
     return by_step

@@ -11,6 +11,7 @@ import numpy as np
 from ampdoctor.analysis.backward_stages import backward_pass
 from ampdoctor.analysis.gradients import gradient_steps
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.opinions import op_rows, twin_rows
 from ampdoctor.analysis.scale_range import LOW_ENERGY, Peak, scale_range
 from ampdoctor.formats import FP16
 
@@ -51,7 +52,7 @@ def gradient_range(run: Run) -> GradientRange | None:
     peak = max(peaks, key=lambda p: p.value, default=None)
     if peak is None:
         return None
-    lows = [low for row in run.twins if (low := _lowest(row)) is not None]
+    lows = [low for row in twin_rows(run) if (low := _lowest(row)) is not None]
     if lows:
         return GradientRange(peak, floor(log2(peak.value)) - min(lows) + 1)
     steps = gradient_steps(run)
@@ -61,7 +62,7 @@ def gradient_range(run: Run) -> GradientRange | None:
 def as_twins_know(run: Run, scales: ScaleRange) -> ScaleRange:
     """Return `scales` with what FP32 twins know: how large the gradients are of which the run has nothing left."""
     known = gradient_range(run)
-    if known is None or not any(_of_gradients(row) for row in run.twins):
+    if known is None or not any(_of_gradients(row) for row in twin_rows(run)):
         return scales
     suggested = scales.suggested
     if suggested is not None:
@@ -91,7 +92,7 @@ def _twins(run: Run) -> Iterator[Peak]:
     left_out = {
         (w.row.module, w.row.slot) for w in weights if not w.narrow or (last and last.divided)
     }
-    for row in run.twins:
+    for row in twin_rows(run):
         if _of_gradients(row) and row.absmax and (row.module, row.slot) not in left_out:
             yield Peak(row.absmax, row.module or row.slot)
 
@@ -101,10 +102,10 @@ def _overflowed_twins(run: Run) -> Iterator[Peak]:
     last = _last_pass(run)
     finite = {
         (r.step, r.counterfactual)
-        for r in run.twins
+        for r in twin_rows(run)
         if r.role == "loss" and r.value is not None and isfinite(r.value)
     }
-    for row in run.twins:
+    for row in twin_rows(run):
         scaled = row.number_format == FP16.name and row.loss_scale and not row.fp32_modules
         over = row.role == "gradient" and row.overflowed and not row.nonfinite_fp32
         known = (row.step, row.counterfactual) in finite and not (last and last.divided)
@@ -119,7 +120,7 @@ def _last_pass(run: Run) -> BackwardPass | None:
 
 def _operations(run: Run) -> Iterator[Peak]:
     """Yield the largest results in half of operations of the backward pass, also inside modules."""
-    for row in run.ops:
+    for row in op_rows(run):
         if _backward_in_half(row) and row.absmax and isfinite(row.absmax):
             yield Peak(row.absmax / (row.loss_scale or 1.0), row.module or row.op)
 

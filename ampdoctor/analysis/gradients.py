@@ -117,11 +117,14 @@ def _gradient_step(row: StepRow, scale: float, rows: Iterable[TensorRow]) -> Gra
 
 
 def _nothing_arrives(row: StepRow, sites: list[GradientSite]) -> bool:
-    """Whether a loss that is not zero sends back zeros only: they were flushed before the first module."""
+    """Whether a loss that is not zero sends back zeros only: they were flushed before the first module.
+
+    One whose value nobody knows is taken not to be zero.
+    """
     zeros = all(
         not s.histogram.nonzero and not s.histogram.nonfinite and not s.counted for s in sites
     )
-    return zeros and row.loss is not None and math.isfinite(row.loss) and row.loss != 0.0
+    return zeros and (row.loss is None or (math.isfinite(row.loss) and row.loss != 0.0))
 
 
 def _gone(site: GradientSite) -> GradientSite:

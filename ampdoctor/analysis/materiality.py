@@ -3,7 +3,8 @@
 Where a twin spoke, it overrules the estimate, within limits:
 
 - The latest twin step speaks, and for the run only where the run is still as it was then. A harmless one is no word on
-  later steps that look worse than it did; a harmful one is none once the loss scale has moved up.
+  later steps that look worse than it did, or on which more has become zero; a harmful one is none once the loss scale
+  has moved up. One early step is less sure than two, or than one that the estimate of later steps agrees with.
 - A gradient that is turned is not yet one that was flushed: rounding turns it too. A setting with more range that turns
   it less (FP16 at a larger scale, BF16 although it rounds more coarsely, FP32 in some modules) tells the two apart;
   where none was tried, what was flushed must be enough to explain it.
@@ -18,9 +19,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import optimizer_type
-from ampdoctor.analysis.measured import latest, wrong_share
+from ampdoctor.analysis.fp32_reference import fp32_name
+from ampdoctor.analysis.measured import latest, measured_steps, wrong_share
 from ampdoctor.analysis.range_or_rounding import by_flushing
-from ampdoctor.analysis.vanishing import hurt_share
+from ampdoctor.analysis.vanishing import gone_share, hurt_share
+from ampdoctor.finding import Confidence
 
 if TYPE_CHECKING:
     from ampdoctor.analysis.limits import Limits
@@ -36,6 +39,9 @@ compared at the wrong loss scale."""
 FIRST_STEPS = 2
 """On the first step what is zero-initialised (LoRA's B, residual branches) lets no gradient through, and on the second
 little: what is measured on them may be of these steps alone."""
+
+LAST_EARLY_STEP = 2
+"""The step of the first second opinion, where nobody asks for others: on it the run has hardly begun to train."""
 
 WORSE = 0.1
 """Difference of two shares from which on one step is worse than another."""
@@ -66,6 +72,9 @@ class Materiality:
         tensors: weight gradients (of matrices) that were compared.
         speaks: the step is like the run as a whole, so that it decides.
         early: it is one of the first steps, and the run went on.
+        alone: the run has hardly begun on it, and neither another twin step nor the estimate of later ones agrees.
+        rounded: flushing does not explain how far the whole gradient is turned.
+        fp32: what to call that which it was compared with.
     """
 
     step: MeasuredStep
@@ -75,6 +84,14 @@ class Materiality:
     tensors: int
     speaks: bool
     early: bool
+    alone: bool
+    rounded: bool
+    fp32: str
+
+    @property
+    def confidence(self) -> Confidence:
+        """How sure it is that the run is as this step."""
+        return Confidence.MEDIUM if self.alone else Confidence.HIGH
 
     @property
     def harmful(self) -> bool:
@@ -92,22 +109,32 @@ def materiality(run: Run, found: Vanishing, limits: Limits) -> Materiality | Non
     step = latest(run)
     if step is None or step.run is None or not _comparable(run, found, step):
         return None
-    by_itself = optimizer_type(run) not in PLAIN_SGD
-    matrices = [r for r in step.run.weights if len(r.shape) > 1 and by_itself]
-    hurt = sorted(
-        (r for r in matrices if _hurt(step, r, limits)), key=lambda r: -(wrong_share(r) or 0.0)
-    )
-    harm = _harm(step, step.run, len(hurt) / len(matrices) if matrices else 0.0, limits)
+    harm, hurt, tensors = _judged(run, step, step.run, limits)
     stale = _outgrown(found, step) if harm >= Harm.PART else _worse_later(found, step, limits)
+    agreed = _later_agree(found, step, harm, limits) or _another_agrees(run, step, harm, limits)
     return Materiality(
         step,
         step.run,
         harm,
-        tuple(hurt),
-        len(matrices),
+        hurt,
+        tensors,
         speaks=not stale,
         early=step.step < FIRST_STEPS and found.judged[-1].row.step > step.step,
+        alone=step.step <= LAST_EARLY_STEP and not agreed,
+        rounded=not by_flushing(step, step.run, step.run.gradient),
+        fp32=fp32_name(run),
     )
+
+
+def _judged(
+    run: Run, step: MeasuredStep, own: Measurement, limits: Limits
+) -> tuple[Harm, tuple[TwinRow, ...], int]:
+    """Return the harm, the weight gradients that are hurt by themselves, and how many were compared."""
+    by_itself = optimizer_type(run) not in PLAIN_SGD
+    matrices = [r for r in own.weights if len(r.shape) > 1 and by_itself]
+    hurt = [r for r in matrices if _hurt(step, own, r, limits)]
+    harm = _harm(step, own, len(hurt) / len(matrices) if matrices else 0.0, limits)
+    return harm, tuple(sorted(hurt, key=lambda r: -(wrong_share(r) or 0.0))), len(matrices)
 
 
 def _comparable(run: Run, found: Vanishing, step: MeasuredStep) -> bool:
@@ -135,22 +162,44 @@ def _harm(step: MeasuredStep, own: Measurement, hurt: float, limits: Limits) -> 
     return Harm.HARMLESS if straight and as_long else Harm.UNCLEAR
 
 
-def _hurt(step: MeasuredStep, row: TwinRow, limits: Limits) -> bool:
+def _hurt(step: MeasuredStep, own: Measurement, row: TwinRow, limits: Limits) -> bool:
     wrong = wrong_share(row)
-    if step.run is None or wrong is None or not row.underflowed:
+    if wrong is None or not row.underflowed:
         return False
-    return wrong >= limits.lost_energy and by_flushing(step, step.run, row)
+    return wrong >= limits.lost_energy and by_flushing(step, own, row)
 
 
 def _worse_later(found: Vanishing, step: MeasuredStep, limits: Limits) -> bool:
     """Whether the estimate finds later steps worse than the twin step, which then does not speak for them."""
     own = min(found.judged, key=lambda s: abs(s.row.step - step.step))
+    # What has become zero altogether tells nothing of how large it was, and was something when it was measured.
+    if gone_share(found.judged[-1]) > gone_share(own) + WORSE:
+        return True
     last = found.last
     if last.row.step <= step.step:
         return False
     lost, lost_later = (max(s.lost for s in g.all_sites) for g in (own, last))
     more = hurt_share(last, limits) - hurt_share(own, limits)
     return more > WORSE or lost_later > lost + WORSE
+
+
+def _later_agree(found: Vanishing, step: MeasuredStep, harm: Harm, limits: Limits) -> bool:
+    """Whether there are later steps, and the estimate says of them what was measured on `step`: harm, or none."""
+    later = [s for s in found.judged if s.row.step > step.step]
+    hurt = sum(hurt_share(s, limits) >= limits.modules_warning for s in later)
+    often = hurt >= limits.lasting_share * len(later)
+    return bool(later) and harm is not Harm.UNCLEAR and often == (harm >= Harm.PART)
+
+
+def _another_agrees(run: Run, step: MeasuredStep, harm: Harm, limits: Limits) -> bool:
+    """Whether another twin step says the same as `step`."""
+    theirs = [
+        _judged(run, other, other.run, limits)[0]
+        for other in measured_steps(run)
+        if other.run is not None and other.step != step.step
+    ]
+    clear = [h for h in theirs if h is not Harm.UNCLEAR and harm is not Harm.UNCLEAR]
+    return any((h >= Harm.PART) == (harm >= Harm.PART) for h in clear)
 
 
 def _outgrown(found: Vanishing, step: MeasuredStep) -> bool:

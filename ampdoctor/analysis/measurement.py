@@ -85,15 +85,19 @@ class MeasuredStep:
         """The settings that may be cures: all but the run's own and FP32, where they are finite."""
         return tuple(m for m in self.settings.values() if m.name not in {RUN, FP32} and m.finite)
 
-    def before_after(self, setting: str) -> str | None:
-        """Return what `setting` changes: "flushed 18.5 % → 0 %, cosine 0.71 → 0.9999"; None where not measured."""
+    def before_after(self, setting: str, fp32: str = "FP32") -> str | None:
+        """Return what `setting` changes: "flushed 18.5 % → 0 %, cosine 0.71 → 0.9999"; None where not measured.
+
+        `fp32` is what to call that which both were compared with; where it is no plain FP32, that is said too.
+        """
         before, after = self.run, self.settings.get(setting)
         if before is None or after is None or not after.finite:
             return None
         parts = [f"flushed {percent(before.flushed)} → {percent(after.flushed)}"]
         old, new = before.gradient.cosine, after.gradient.cosine
         if old is not None and new is not None:
-            parts.append(f"cosine {cosine_text(old)} → {cosine_text(new)}")
+            to = "" if fp32 == "FP32" else f" to {fp32}"
+            parts.append(f"cosine{to} {cosine_text(old)} → {cosine_text(new)}")
         elif new is not None:
-            parts.append(f"cosine to FP32 {cosine_text(new)}")
+            parts.append(f"cosine to {fp32} {cosine_text(new)}")
         return ", ".join(parts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.opinions import op_rows
 from ampdoctor.formats import FP16
 
 if TYPE_CHECKING:
@@ -56,10 +57,8 @@ class Origin:
 
 @once_per_run
 def operations(run: Run) -> dict[int, tuple[OpRow, ...]]:
-    """Return the operations by step, without those of replays that did not come out as the step had."""
-    refuted = {r.step for r in run.twin_steps if r.kind == "replay" and r.confirmed is False}
+    """Return the operations by step."""
     by_step: dict[int, list[OpRow]] = {}
-    for row in run.ops:
-        if row.source != "replay" or row.step not in refuted:
-            by_step.setdefault(row.step, []).append(row)
+    for row in op_rows(run):
+        by_step.setdefault(row.step, []).append(row)
     return {step: tuple(rows) for step, rows in by_step.items()}

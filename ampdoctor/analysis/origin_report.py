@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.fp32_reference import fp32_name
 from ampdoctor.analysis.measured import FP32, RUN, measured_steps
 from ampdoctor.analysis.wording import number
 from ampdoctor.finding import Evidence, Fix, Grade
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def origin_evidence(origin: Origin) -> list[Evidence]:
+def origin_evidence(run: Run, origin: Origin) -> list[Evidence]:
     """Return which operation is the first whose result is not finite, and what FP32 makes of the same inputs."""
-    row = origin.row
+    row, fp32 = origin.row, fp32_name(run)
     again = "computed again, " if row.source == "replay" else ""
     fate = {
-        True: f"In FP32 it is finite, up to {number(row.absmax)}.",
-        False: "In FP32 it is not finite either.",
-        None: f"In FP32 {row.born_fp32} of them are not finite either.",
+        True: f"In {fp32} it is finite, up to {number(row.absmax)}.",
+        False: f"In {fp32} it is not finite either.",
+        None: f"In {fp32} {row.born_fp32} of them are not finite either.",
     }[origin.finite_in_fp32]
     return [
         Evidence(
@@ -36,18 +37,18 @@ def origin_evidence(origin: Origin) -> list[Evidence]:
 
 def twin_evidence(run: Run, step: int) -> list[Evidence]:
     """Return what the FP32 twin says of a step that is not finite in the run, where there is one."""
-    settings = _settings(run, step)
+    settings, fp32 = _settings(run, step), fp32_name(run)
     own, twin = settings.get(RUN), settings.get(FP32)
     if own is not None and own.gradient.nonfinite_fp32:
         count, numel = own.gradient.nonfinite_fp32, own.gradient.numel
-        text = f"In FP32 step {step} is not finite either: {count} of {numel} elements of its gradient are not."
+        text = f"In {fp32} step {step} is not finite either: {count} of {numel} elements of its gradient are not."
         return [Evidence("nonfinite_in_fp32", count, text, Grade.MEASURED)]
     if twin is not None and twin.loss is not None and isfinite(twin.loss):
-        text = f"In FP32 step {step} is finite: its loss is {number(twin.loss)}."
+        text = f"In {fp32} step {step} is finite: its loss is {number(twin.loss)}."
         return [Evidence("loss_in_fp32", twin.loss, text, Grade.MEASURED)]
     if own is not None and own.gradient.nonfinite:
         count, numel = own.gradient.overflowed, own.gradient.numel
-        text = f"On step {step}, {count} of {numel} elements of the gradient are not finite; in FP32 all of them are."
+        text = f"On step {step}, {count} of {numel} elements of the gradient are not finite; in {fp32} all of them are."
         return [Evidence("overflowed_elements", count, text, Grade.MEASURED)]
     return []
 

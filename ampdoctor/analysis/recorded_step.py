@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.backward_stages import BackwardPass, backward_pass
+from ampdoctor.analysis.opinions import twin_rows
 from ampdoctor.analysis.scaling import hand_scales
 from ampdoctor.errors import AmpDoctorError
 
@@ -44,7 +45,7 @@ def recorded_step(run: Run, step: int | None = None) -> Recorded:
             "no gradients were recorded in this run", hint="record a few steps of its training"
         )
     if step is None:
-        proven = {r.step for r in run.twins if r.role == "weight_grad"}
+        proven = {r.step for r in twin_rows(run) if r.role == "weight_grad"}
         step = max((s for s in examined if s in proven), default=examined[-1])
     elif step not in examined:
         shown = ", ".join(map(str, examined[:20])) + (", ..." if len(examined) > 20 else "")
@@ -52,7 +53,7 @@ def recorded_step(run: Run, step: int | None = None) -> Recorded:
             f"step {step} has no recorded gradients", hint=f"examined steps: {shown}"
         )
     scale = _scale_of(run, [r for r in rows if r.step == step], step)
-    twins = tuple(r for r in run.twins if r.step == step and r.micro_batch is None)
+    twins = tuple(r for r in twin_rows(run) if r.step == step and r.micro_batch is None)
     return Recorded(step, scale, backward_pass(run, step, scale), twins)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ampdoctor.analysis.opinions import twin_rows
 from ampdoctor.analysis.unflushed import Unflushed
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ Site = tuple[str, str, str]
 def rows_in_fp32(run: Run, step: int) -> dict[Site, list[TwinRow]]:
     """Return by site the rows of the FP32 twin of `step` that have bins: of a weight all micro-batches together."""
     found: dict[Site, list[TwinRow]] = {}
-    for row in run.twins:
+    for row in twin_rows(run):
         if row.step != step or row.counterfactual != "fp32" or row.exp_counts is None:
             continue
         whole = row.role == "weight_grad" and row.micro_batch is None

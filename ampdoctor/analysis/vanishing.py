@@ -96,3 +96,9 @@ def hurt_share(step: GradientStep, limits: Limits) -> float:
     """Share of the modules with a gradient in FP16 that lose more than the limit somewhere."""
     hurt = {s.name for s in step.all_sites if s.lost >= limits.lost_energy}
     return len(hurt) / len({s.name for s in step.all_sites})
+
+
+def gone_share(step: GradientStep) -> float:
+    """Share of the gradients in FP16 that are zero in every element, for whatever reason."""
+    sites = step.all_sites
+    return sum(not s.histogram.nonzero or s.lost == 1.0 for s in sites) / len(sites)

@@ -47,6 +47,6 @@ def verdict_on(found: Vanishing, told: Materiality | None, limits: Limits) -> Ve
         severity = estimated  # it may have become worse since
     return verdict | {
         "grade": Grade.MEASURED,
-        "confidence": Confidence.HIGH,
+        "confidence": told.confidence,
         "severity": severity,
     }

@@ -78,10 +78,17 @@ def what_if(
     peaks = [s.values.absmax for s in backward.stages if s.narrow]
     peak = max((*peaks, *(w.values.absmax for w in backward.weights if w.narrow)), default=0.0)
     whole = _share(_sum(amounts), _whole([twins.get(w.row.site) for w in chosen]))
+    left = any(w.flushed.measured is not None for w in weights) or any(
+        s.values.nonzero for s in backward.stages
+    )
+    gone = all(w.values.gone for w in chosen) and not left
+    if gone:  # Flushed, or zero by right: there is nothing left to tell that from.
+        unknown = Share(None, *((None, None) if backward.half is None else (0.0, 1.0)))
+        whole, weights = unknown, tuple(replace(w, flushed=unknown) for w in weights)
     return WhatIf(
         recorded.step, fmt, scale, scale if _whole_binades(ratio) else recorded.scale * 2.0**binades,
         backward.half, recorded.scale, whole, weights, outputs,
-        overflows=peak * scale / recorded.scale >= fmt.overflow_at,
+        overflows=peak * scale / recorded.scale >= fmt.overflow_at, gone=gone,
     )  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class WhatIf:
         weights: each of them.
         outputs: the gradients on their way through the model.
         overflows: the largest gradient, as far as was seen, does not fit.
+        gone: the weight gradients shown are zero in every element, so are all that they are made from, and no twin has
+            seen what they were.
     """
 
     step: int
@@ -75,3 +77,4 @@ class WhatIf:
     weights: tuple[SiteShares, ...]
     outputs: tuple[SiteShares, ...]
     overflows: bool
+    gone: bool = False

@@ -7,6 +7,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.analysis.wording import percent, scale_text
+from ampdoctor.formats import FP32
 from ampdoctor.report.chart import Curve, Mark, marked
 from ampdoctor.report.json import SCHEMA_VERSION
 from ampdoctor.report.layout import PLAIN_WIDTH, WIDEST, Page
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 
 CURVE_HEIGHT = 12
+
+_ELSEWHERE = "Record with `ampdoctor run --prove`, or ask about another step."
 
 
 def document(answer: WhatIf, run: str) -> str:
@@ -33,6 +36,7 @@ def document(answer: WhatIf, run: str) -> str:
         "run_number_format": answer.own_format.name if answer.own_format else "fp32",
         "run_scale": answer.own_scale,
         "overflows": answer.overflows,
+        "gone": answer.gone,
         "total": _shares(answer.total),
         "sites": [_entry(site) for site in answer.weights],
         "grad_outputs": [_entry(site) for site in answer.outputs],
@@ -62,7 +66,7 @@ def page(answer: WhatIf, run: str, width: int = PLAIN_WIDTH) -> Page:
     """Return `answer` as a page: the whole gradient in a sentence, then a table of the sites."""
     paper = Page(width)
     setting = f"{answer.number_format.title} at loss scale {scale_text(answer.scale)}"
-    paper.say(f"{setting}: {_sentence(answer.total)}", style="bold")
+    paper.say(f"{setting}: {_nothing_left(answer) or _sentence(answer)}", style="bold")
     if answer.estimated_at != answer.scale:
         paper.say(
             f"Estimated are the shares at {scale_text(answer.estimated_at)}: recorded bins move by powers of two only. "
@@ -89,6 +93,14 @@ def page(answer: WhatIf, run: str, width: int = PLAIN_WIDTH) -> Page:
         "it is what this stage alone would flush.",
         style="dim",
     )
+    if answer.own_format is None and answer.number_format is FP32:
+        paper.say("Ask with --number-format fp16 whether FP16 would hold this.", style="dim")
+    elif answer.own_format is None:
+        paper.say(
+            f"What the run holds in FP32 is taken to be {answer.number_format.title} as under autocast, which leaves "
+            "embeddings, layer norms and losses in FP32.",
+            style="dim",
+        )
     return paper
 
 
@@ -96,16 +108,36 @@ def _beyond(answer: WhatIf) -> str:
     return "infinite" if answer.number_format.has_inf else "NaN"
 
 
-def _sentence(share: Share) -> str:
+def _nothing_left(answer: WhatIf) -> str:
+    """Return why nothing can be said of the weight gradients; empty where something can."""
+    if not answer.gone:
+        return ""
+    zero = f"every weight gradient asked about is zero on step {answer.step}"
+    if answer.own_format is None:
+        return f"nothing to flush: {zero}, in FP32."
+    return (
+        f"nothing can be known: {zero}, as is all that it is made from, and no twin has seen whether it was flushed "
+        f"or zero by right. {_ELSEWHERE}"
+    )
+
+
+def _sentence(answer: WhatIf) -> str:
     """Return what becomes of the weight gradients as a whole."""
-    parts = []
+    parts, share = [], answer.total
     if share.measured is not None:
-        parts.append(f"{percent(share.measured)} of the weight gradients is flushed (measured)")
+        parts.append(
+            f"{percent(share.measured)} of the weight gradients is flushed (measured on step {answer.step})"
+        )
     if share.estimated is not None and share.low is not None and share.high is not None:
         what = "" if parts else " of the weight gradients is flushed"
         between = f"{percent(share.low)} to {percent(share.high)}"
         parts.append(f"{percent(share.estimated)}{what} (estimated, {between})")
-    return "; ".join(parts) + "." if parts else "nothing is known of the weight gradients."
+    if parts:
+        return "; ".join(parts) + "."
+    return (
+        f"nothing can be known: little or nothing is left of the weight gradients on step {answer.step}, and no twin "
+        f"has seen how large they were. {_ELSEWHERE}"
+    )
 
 
 def _table(paper: Page, title: str, sites: Sequence[SiteShares]) -> None:
@@ -153,6 +185,6 @@ def curve(
     )  # fmt: skip
     legend = f"^ the run's own scale, {scale_text(answers[0].own_scale)}"
     over = next((a.scale for a in answers if a.overflows), None)
-    legend += "; o measured by a twin" if measured else ""
+    legend += f"; o measured by a twin on step {answers[0].step}" if measured else ""
     legend += f"; overflows from {scale_text(over)} up" if over is not None else ""
     return f"{picture}\n{legend}\n"

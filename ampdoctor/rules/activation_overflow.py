@@ -227,7 +227,7 @@ class ActivationOverflow(Rule):
             f"An activation overflows FP16 {where}: values beyond 65504 become infinite, and {harm}.",
             evidence=[
                 *birth_evidence(run, first, birth, steps),
-                *(origin_evidence(origin) if origin else ()),
+                *(origin_evidence(run, origin) if origin else ()),
                 *twin_evidence(run, first.row.step),
             ],
             fixes=_fixes(
@@ -251,7 +251,7 @@ class ActivationOverflow(Rule):
         where = where_made(first)
         return self.finding(
             f"An activation overflows FP16 {where}: values beyond 65504 become infinite, and {harm}.",
-            evidence=[*origin_evidence(first), *twin_evidence(run, step.step)],
+            evidence=[*origin_evidence(run, first), *twin_evidence(run, step.step)],
             fixes=_fixes(run, first.row.module or None, where, step.step),
             location=Location(
                 (f"{first.row.module or first.row.op} (activation)",),

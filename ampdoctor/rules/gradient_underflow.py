@@ -123,7 +123,8 @@ class GradientUnderflow(Rule):
         branches' first step, frozen layers. They leave the rest of the gradient far above FP16's edge. A tail that
         flushes but holds next to no energy changes no update. A run that has converged has small gradients by right.
         Where a step was computed in FP32 as well (a twin step), the direction and length of the gradient beside that
-        of FP32 decide, and not what is estimated: a cosine of 0.999 is no fault, however much is flushed.
+        of FP32 decide, and not what is estimated: a cosine of 0.999 is no fault, however much is flushed. One step at
+        the very start decides with less confidence than two, or than one that the estimate of later steps agrees with.
     """
 
     code = "AMP101"
@@ -197,6 +198,7 @@ class GradientUnderflow(Rule):
                     evidence=measured_evidence(run, told),
                     fixes=[],
                     location=measured_location(told),
+                    confidence=told.confidence,
                     grade=Grade.MEASURED,
                     severity=Severity.NOTE,
                 )

@@ -243,7 +243,7 @@ class LossScaleTooLarge(Rule):
             scales.peak,
             [
                 *seen,
-                *(origin_evidence(origin) if origin else ()),
+                *(origin_evidence(run, origin) if origin else ()),
                 *twin_evidence(run, step.row.step),
             ],
             Location((site_name,), step.row.step, last, source=source),
@@ -261,7 +261,7 @@ class LossScaleTooLarge(Rule):
             place(row.module) if row.module else f"{place(row.op)} outside any module",
             current,
             Peak(largest_gradient(run, row.step) / current, row.module),
-            [*origin_evidence(made[0]), *twin_evidence(run, row.step)],
+            [*origin_evidence(run, made[0]), *twin_evidence(run, row.step)],
             Location((site_name,), row.step, made[-1].row.step, source=made[0].source),
             Confidence.HIGH,
             Grade.MEASURED,

@@ -6,9 +6,11 @@ import math
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.columns import without_fp16
 from ampdoctor.analysis.cures import bf16_autocast
 from ampdoctor.analysis.first_loss import first_born
 from ampdoctor.analysis.fp32_finite import finite_in_fp32
+from ampdoctor.analysis.fp32_reference import fp32_name
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
 from ampdoctor.analysis.scale_updates import scale_updates
@@ -142,9 +144,12 @@ class ScaleCollapse(Rule):
         judged, finite = _in_fp32(run, streak)
         if judged is not None:
             birth = first_born(run, judged)
-            evidence += [*twin_evidence(run, judged), *(origin_evidence(birth) if birth else ())]
+            evidence += [
+                *twin_evidence(run, judged),
+                *(origin_evidence(run, birth) if birth else ()),
+            ]
         cause = " after the loss had diverged" if diverged else ""
-        shared = ", and FP32 is not finite there either: not a matter of precision"
+        shared = f", and step {judged} is not finite in {fp32_name(run)} either: not a matter of precision"
         return self.finding(
             f"The loss scale collapses{cause}: from step {first.step} on every step is skipped, and the scale ends at "
             f"{scale_text(last.after)}{shared if finite is False else ''}.",
@@ -180,12 +185,14 @@ with torch.autograd.detect_anomaly():  # for one step of the kind that is skippe
         search,
         "A NaN loss points to the forward pass, which no loss scale can mend.",
     )
+    if without_fp16(run):
+        return [find]  # range is not what is lacking
     if judged is None or finite is None:
         expected = "If these steps are finite in BF16, the range of FP16 is the cause."
         return [find, bf16_autocast(run, expected)]
     if not finite:
         return [find]  # no format helps
-    bf16 = bf16_autocast(run, "BF16 has the range of FP32, in which the step is finite.")
+    bf16 = bf16_autocast(run, f"BF16 has the range of FP32, in which step {judged} is finite.")
     return [find, tried(run, judged, "bf16", bf16)]
 
 

@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.columns import recorded_dtypes
+from ampdoctor.analysis.columns import without_fp16
 from ampdoctor.analysis.cures import bf16_autocast, device_type
 from ampdoctor.analysis.scale_updates import scale_updates
 from ampdoctor.analysis.scaling import DEFAULT_GROWTH_INTERVAL, loss_scaling
@@ -89,7 +89,7 @@ class ScaleHunting(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        if _without_fp16(run):
+        if without_fp16(run):
             return
         finite = {s.step for s in run.steps if s.loss is None or math.isfinite(s.loss)}
         for updates in scale_updates(run).values():
@@ -134,12 +134,6 @@ class ScaleHunting(Rule):
             location=Location((), settled[0].step, settled[-1].step),
             severity=Severity.ERROR if error else Severity.WARNING,
         )  # fmt: skip
-
-
-def _without_fp16(run: Run) -> bool:
-    """Whether gradients were recorded and none of them was in FP16: then the scaler itself is out of place."""
-    dtypes = recorded_dtypes(run, "grad_output", "activation")
-    return bool(dtypes) and "float16" not in dtypes
 
 
 def _after_calibration(updates: list[ScaleUpdate]) -> list[ScaleUpdate]:

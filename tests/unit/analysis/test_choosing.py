@@ -7,6 +7,7 @@ import pytest
 from ampdoctor.analysis.choosing import Cure, Effect, Recommendation, Recommendations, recommend
 from ampdoctor.analysis.gradient_range import gradient_range
 from ampdoctor.analysis.measured_fixes import with_measured
+from ampdoctor.engine import diagnose
 from ampdoctor.finding import Grade
 from ampdoctor.trace.builder import RunBuilder
 
@@ -109,6 +110,50 @@ def test_what_was_tried_and_did_not_help_is_left_out() -> None:
     assert Cure.BF16 not in _by_cure(recommend(builder.build()))
 
 
+@pytest.mark.parametrize(
+    ("before", "bf16", "helps"),
+    [
+        (0.71, 0.72, False),
+        (0.71, 0.86, True),
+        (0.9985, 0.9988, False),
+        (0.9985, 0.9995, True),
+        (0.9995, 0.9993, True),
+        (None, 0.9, True),
+    ],
+)
+def test_a_cure_has_helped_where_it_takes_half_of_what_was_wrong_or_makes_it_sound(
+    before: float | None, bf16: float, helps: bool
+) -> None:
+    builder = _flushing()
+    base = {"numel": 1000, "nonzero": 1000}
+    builder.twin("run", "", "gradient", flushed=185, cosine=before, **base)
+    builder.twin("bf16", "", "gradient", number_format="bf16", cosine=bf16, **base)
+    assert (Cure.BF16 in _by_cure(recommend(builder.build()))) is helps
+
+
+@pytest.mark.parametrize(("flushed", "helps"), [(184, False), (93, False), (92, True)])
+def test_without_a_direction_half_of_what_is_flushed_must_be_left_standing(
+    flushed: int, helps: bool
+) -> None:
+    builder = _flushing()
+    base = {"numel": 1000, "nonzero": 1000, "cosine": None}
+    builder.twin("run", "", "gradient", flushed=185, **base)
+    builder.twin("bf16", "", "gradient", number_format="bf16", flushed=flushed, **base)
+    assert (Cure.BF16 in _by_cure(recommend(builder.build()))) is helps
+
+
+def test_a_scale_that_was_tried_in_vain_is_not_estimated_to_help() -> None:
+    builder = _flushing()
+    base = {"numel": 1000, "nonzero": 1000}
+    builder.twin("run", "", "gradient", flushed=185, cosine=0.71, **base)
+    for exponent in (16, 34):
+        builder.twin(
+            f"fp16@2^{exponent}", "", "gradient", number_format="fp16", loss_scale=2.0**exponent, flushed=180,
+            cosine=0.72, **base,
+        )  # fmt: skip
+    assert not {Cure.DYNAMIC_SCALE, Cure.STATIC_SCALE} & set(_by_cure(recommend(builder.build())))
+
+
 def test_a_sound_gradient_needs_no_cure() -> None:
     builder = _flushing()
     builder.twin("run", "", "gradient", flushed=0, cosine=0.99999)
@@ -196,6 +241,16 @@ def test_a_scaler_grows_more_often_in_a_short_run() -> None:
     assert best is not None
     assert best.growth_interval == 100
     assert "growth_interval=100)" in best.code
+
+
+def test_a_run_in_bf16_has_nothing_to_change_to() -> None:
+    run = RunBuilder().step(loss=2.0)
+    run.tensor("head", "activation", dtype="bfloat16", exponents={0: 10})
+    run.tensor("head", "grad_output", dtype="bfloat16", exponents={-40: 90}, zeros=10)
+    run.tensor("head", "weight_grad", slot="weight", exponents={-40: 90}, zeros=10, shape=[10, 10])
+    run.twin_step("fp32").twin("run", "", "gradient", flushed=40, cosine=0.7)
+    assert recommend(run.build()).ranked == ()
+    assert diagnose(run.build()).findings == ()
 
 
 def test_nothing_to_say_of_a_run_without_half() -> None:

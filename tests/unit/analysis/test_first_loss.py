@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ampdoctor.analysis.first_loss import first_born, first_born_ever, first_lost
+from ampdoctor.analysis.first_loss import first_born, first_lost
 from ampdoctor.analysis.fp32_finite import (
     finite_in_fp32,
     first_overflow,
@@ -58,8 +58,6 @@ def test_the_first_birth_is_found_on_live_and_replayed_steps() -> None:
     assert birth is not None
     assert birth.row.op == "aten.pow"
     assert first_born(run, 0) is None
-    assert first_born_ever(run) == birth
-    assert first_born_ever(RunBuilder().step().build()) is None
 
 
 @pytest.mark.parametrize(("born_fp32", "finite"), [(0, True), (10, False), (4, None)])

@@ -10,6 +10,8 @@ from ampdoctor.analysis.limits import Limits
 from ampdoctor.analysis.materiality import Harm, Materiality, materiality
 from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
 from ampdoctor.analysis.vanishing import vanishing
+from ampdoctor.finding import Confidence, Grade, Severity
+from ampdoctor.rules.gradient_underflow import GradientUnderflow
 from ampdoctor.trace.builder import RunBuilder
 
 FAR = {-12: 5000, -11: 5000}
@@ -112,7 +114,7 @@ def test_where_the_optimizer_scales_each_weight_they_count_by_themselves(
     told = _judge(_tensors(optimizer, hurt))
     assert told.harm is harm
     if harm >= Harm.PART:
-        assert what_measured(told).startswith(f"{hurt} of 4 weight gradients")
+        assert what_measured(told).startswith(f"on step 2, {hurt} of 4 weight gradients")
         assert measured_location(told).sites[0] == "m0.weight (weight_grad)"
 
 
@@ -152,6 +154,81 @@ def test_the_latest_twin_step_speaks_and_the_one_before_is_told() -> None:
     texts = {e.name: e.text for e in measured_evidence(run.build(), told)}
     assert "flushed 2.0 %, cosine 0.9999" in texts["measured_flushed_share_before"]
     assert "`aten.mm` at `body`, backward: 9 of 100 elements, 30.0 %" in texts["first_lost_energy"]
+
+
+@pytest.mark.parametrize("loss", [2.3, None])
+def test_a_later_collapse_is_not_hidden_by_an_early_harmless_twin(loss: float | None) -> None:
+    """What looks gone to the estimate was harmless on step 2; later everything is zero."""
+    run = _steps(GONE, GONE, GONE, twin_on=2, flushed=40, cosine=0.9999)
+    for _ in range(6):
+        run.step(loss=loss).tensor("head", "grad_output", dtype="float16", zeros=10000)
+    told = _judge(run)
+    assert told.harm is Harm.HARMLESS
+    assert not told.speaks
+    (finding,) = GradientUnderflow().check(run.build())
+    assert finding.severity is Severity.ERROR
+    assert "Harmless" not in finding.summary
+
+
+def test_nor_where_the_estimate_had_called_the_harmless_step_as_bad() -> None:
+    run = RunBuilder(device="cpu")
+    for step in range(8):
+        kept = GONE if step <= 2 else {}
+        run.step(loss=2.3)
+        for module, exponents in (("head", kept), ("body", {})):
+            zeros = 10000 - sum(exponents.values())
+            run.tensor(module, "grad_output", dtype="float16", exponents=exponents, zeros=zeros)
+        if step == 2:
+            _whole(run.twin_step("fp32"), "run", 0.9999, flushed=40)
+    assert not _judge(run).speaks
+    (finding,) = GradientUnderflow().check(run.build())
+    assert finding.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    ("exponents", "twin_on", "cosine", "alone"),
+    [
+        ([FAR, FAR, FAR], 2, 0.7, True),
+        ([FAR, FAR, FAR, FAR, FAR], 2, 0.7, True),
+        ([FAR, FAR, FAR, GONE, GONE], 2, 0.7, False),
+        ([FAR, FAR, FAR, FAR], 3, 0.7, False),
+        ([GONE, GONE, GONE, GONE, GONE], 2, 0.9999, True),
+        ([GONE, GONE, GONE, FAR, FAR], 2, 0.9999, False),
+        ([FAR, FAR, FAR, FAR, FAR], 2, 0.995, True),
+    ],
+    ids=[
+        "nothing later", "later ones look well", "later ones look as bad", "no early one", "later ones look bad",
+        "later ones look as well", "unclear",
+    ],
+)  # fmt: skip
+def test_one_early_step_is_less_sure_unless_later_ones_agree(
+    exponents: list[dict[int, int]], twin_on: int, cosine: float, alone: bool
+) -> None:
+    run = _steps(*exponents, twin_on=twin_on, flushed=40, cosine=cosine)
+    told = _judge(run)
+    assert told.alone is alone
+    assert told.confidence is (Confidence.MEDIUM if alone else Confidence.HIGH)
+    texts = {e.name: e.text for e in measured_evidence(run.build(), told)}
+    assert ("only_step_measured" in texts) is alone
+    assert f"n step {twin_on} " in texts["measured_cosine"]
+    assert f"on step {twin_on}, " in what_measured(told)
+
+
+@pytest.mark.parametrize(("first", "alone"), [(0.8, False), (0.9999, True), (0.995, True)])
+def test_a_second_twin_step_that_agrees_makes_it_sure(first: float, alone: bool) -> None:
+    run = _steps(FAR, FAR, twin_on=1, flushed=40, cosine=first)
+    run.step(loss=2.3).tensor("head", "grad_output", dtype="float16", exponents=FAR)
+    _whole(run.twin_step("fp32"), "run", 0.7, flushed=40)
+    for _ in range(3):
+        run.step(loss=2.3).tensor("head", "grad_output", dtype="float16", exponents=FAR)
+    assert _judge(run).alone is alone
+
+
+def test_the_finding_is_as_sure_as_the_step() -> None:
+    run = _steps(FAR, FAR, FAR, FAR, FAR, twin_on=2, flushed=40, cosine=0.7)
+    (finding,) = GradientUnderflow().check(run.build())
+    assert (finding.confidence, finding.grade) == (Confidence.MEDIUM, Grade.MEASURED)
+    assert "on step 2, 40.0 % of the whole gradient's elements" in finding.summary
 
 
 def test_a_converged_step_is_not_judged() -> None:

@@ -9,11 +9,8 @@ import pytest
 
 from ampdoctor.analysis.measured import (
     cosine_text,
-    declined,
-    earliest,
     latest,
     measured_steps,
-    worst,
     wrong_share,
 )
 from ampdoctor.trace.builder import RunBuilder
@@ -23,30 +20,24 @@ def _twin(run: RunBuilder, setting: str = "run", **columns: Any) -> RunBuilder:
     return run.twin(setting, "", "gradient", **columns)
 
 
-def _several() -> RunBuilder:
-    """Three twin steps: harmless, hurt, hurt less."""
-    run = RunBuilder()
-    for flushed, cosine in ((0, 1.0), (18, 0.71), (5, 0.98)):
-        _twin(run.step().twin_step("fp32"), flushed=flushed, cosine=cosine, norm_ratio=cosine)
-    return run
-
-
 def test_a_run_without_twins_has_nothing_measured() -> None:
     run = RunBuilder().step(loss=2.3).build()
     assert measured_steps(run) == ()
-    assert earliest(run) is latest(run) is worst(run) is None
+    assert latest(run) is None
 
 
-def test_a_declined_step_has_a_reason_and_no_measurement() -> None:
+def test_a_declined_step_has_no_measurement() -> None:
     run = RunBuilder().step().twin_step(declined="too little memory").build()
-    assert [row.declined for row in declined(run)] == ["too little memory"]
     assert measured_steps(run) == ()
 
 
-def test_steps_that_disagree_are_told_apart() -> None:
-    run = _several().build()
-    chosen = [s.step if s else None for s in (earliest(run), worst(run), latest(run))]
-    assert chosen == [0, 1, 2]
+def test_the_last_step_that_was_measured_is_the_latest() -> None:
+    run = RunBuilder()
+    for flushed in (0, 18, 5):
+        _twin(run.step().twin_step("fp32"), flushed=flushed)
+    step = latest(run.build())
+    assert step is not None
+    assert step.step == 2
 
 
 def test_before_and_after_are_one_phrase() -> None:

@@ -105,9 +105,11 @@ def test_structural_zeros_stay_out() -> None:
 
 def test_what_is_gone_is_flushed_at_this_scale_and_unknown_above() -> None:
     run = RunBuilder().step()
+    run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents={-30: 1000})
     run.tensor("head", "grad_output", dtype="float16", zeros=1000, shape=[100, 10])
     run.tensor("head", "weight_grad", slot="weight", zeros=100, shape=FEATURES)
     recorded = recorded_step(run.build())
+    assert not what_if(recorded).gone
     assert what_if(recorded).total.estimated == 1.0
     above = what_if(recorded, FP16, 1024.0).total
     assert (above.estimated, above.low, above.high) == (None, 0.0, 1.0)

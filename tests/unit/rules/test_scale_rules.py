@@ -160,6 +160,14 @@ def test_a_collapse_is_told_from_its_first_step() -> None:
     assert _evidence(finding)["nonfinite_losses"] == 20
 
 
+@pytest.mark.parametrize(("dtype", "advised"), [("float16", True), ("bfloat16", False)])
+def test_a_run_in_bf16_is_not_told_to_use_it(dtype: str, advised: bool) -> None:
+    run = _scaler(*[("hold", 2.0)] * 5, *[("backoff", math.nan)] * 20)
+    run.tensor("head", "activation", dtype=dtype, exponents={0: 9}, nan=1)
+    (finding,) = ScaleCollapse().check(run.build())
+    assert any("BF16" in fix.title for fix in finding.fixes) is advised
+
+
 def test_a_step_that_is_taken_ends_a_collapse() -> None:
     run = _scaler(*[("backoff", math.nan)] * 30, ("hold", 2.0))
     assert list(ScaleCollapse().check(run.build())) == []
