@@ -35,6 +35,16 @@ def finite_in_fp32(run: Run, step: int) -> bool | None:
     return False if births and all(b.finite_in_fp32 is False for b in births) else None
 
 
+def precision_alone(run: Run, step: int) -> bool | None:
+    """Whether it is only for its precision that `step` is not finite; None where that can't be told.
+
+    Against precision only a twin carried through the whole step may speak: an operation by itself divides by zero in
+    FP32 too where FP16 has flushed the epsilon that came in.
+    """
+    carried = _carried(run, step)
+    return carried if carried is not None else finite_in_fp32(run, step) or None
+
+
 def overflows_made(run: Run, steps: Iterable[int], direction: str) -> list[Origin]:
     """Return the first overflows of those `steps` that begin to fail in `direction` and are finite in FP32.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.columns import without_fp16
 from ampdoctor.analysis.cures import bf16_autocast
 from ampdoctor.analysis.first_loss import first_born
-from ampdoctor.analysis.fp32_finite import finite_in_fp32
+from ampdoctor.analysis.fp32_finite import precision_alone
 from ampdoctor.analysis.fp32_reference import fp32_name
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
@@ -170,7 +170,7 @@ def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> int:
 
 def _in_fp32(run: Run, streak: list[ScaleUpdate]) -> tuple[int | None, bool | None]:
     """Return the first skipped step that twins have judged, and whether it is finite in FP32."""
-    judged = ((u.step, finite_in_fp32(run, u.step)) for u in streak)
+    judged = ((u.step, precision_alone(run, u.step)) for u in streak)
     return next(((step, finite) for step, finite in judged if finite is not None), (None, None))
 
 
