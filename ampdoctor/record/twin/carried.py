@@ -6,32 +6,29 @@ stands for it, and the operation is named.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ampdoctor.record.twin.attention import IN_FP32
+from ampdoctor.record.twin.conversion import Conversion
 from ampdoctor.record.twin.counterfactual import HALVES, Counterfactual
-from ampdoctor.record.twin.geometry import fill, small_part
-from ampdoctor.record.twin.kinds import (
-    HALF_COMPLEX,
-    check,
-    dense,
-    has_memory,
-    strided,
-    with_values,
-)
+from ampdoctor.record.twin.kinds import HALF_COMPLEX, check, dense, has_memory, strided
 from ampdoctor.record.twin.operations import Kind, Operation, tensors_of
+from ampdoctor.record.twin.outside import Outside
 from ampdoctor.record.twin.randomness import Draws, masked_dropout
+from ampdoctor.record.twin.seeds import Seeds
 from ampdoctor.record.twin.storages import NotTwinnable, TwinStorages
+from ampdoctor.record.twin.streams import record
+from ampdoctor.record.twin.threads import LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampdoctor.record.twin.storages import Twin
-
 _COPY = torch.ops.aten._to_copy.default
+_RECORD_STREAM = torch.ops.aten.record_stream.default
 _ONES = torch.ops.aten.ones_like.default
 _ADDS = frozenset({torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor})
 
@@ -51,31 +48,43 @@ class CarriedTwin:
         self.not_twinned: Counter[str] = Counter()
         self._dtype = counterfactual.dtype
         self._any_island = bool(counterfactual.fp32_modules)
-        self._implicit_seeds = 0
-        self._seed = 1.0
-        self._given_seeds: list[tuple[torch.Tensor, torch.Tensor | None]] = []
+        self._seeds = Seeds(self.storages, self._dtype, self.not_twinned)
+        self._outside = Outside(self.storages, self.not_twinned)
+        self._conversion = Conversion(self.storages, self.not_twinned, any_island=self._any_island)
+        self.before_kernel = self._outside.before_kernel
 
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Prepare the twin of an operation that is about to run.
 
         Returns what to call with the run's result; None where the result is the same in both worlds.
         """
-        kind = operation.traits.kind
         for written in dense(list(operation.written())):
             if has_memory(written):
                 self.storages.before_write(written)
-        if self._implicit_seeds and operation.function is _ONES:
-            self._implicit_seeds -= 1
-            return lambda result: self.storages.put(result, torch.full_like(result, self._seed))
-        if kind in {Kind.VIEW, Kind.READ} or not self._concerned(operation):
+        self._outside.touched(operation)
+        seeds = self._seeds
+        if seeds.implicit and operation.function is _ONES:
+            seeds.implicit -= 1
+            return lambda result: self.storages.put(result, torch.full_like(result, seeds.factor))
+        if operation.traits.allocates and not self._other_shape(operation):
+            return self._allocating(operation)
+        if operation.function is _RECORD_STREAM:
+            self._record_stream(*operation.args)
+        if operation.traits.kind in {Kind.VIEW, Kind.READ} or not self._concerned(operation):
             return None
+        return self._prepared(operation)
+
+    def _prepared(self, operation: Operation) -> Callable[[Any], None]:
+        """Return what makes the twin of an operation that can come out differently, given its result."""
+        kind = operation.traits.kind
         if kind is Kind.OPAQUE:
             return self._follow(operation, "executed by the run only")
         if kind is Kind.DRAW:
             return lambda result: self._take_over(operation, result)
-        half = self._half_at(operation)
         try:
-            args, kwargs = operation.mapped(lambda value, written: self._twin(value, written, half))
+            args, kwargs = operation.mapped(
+                self._conversion.of(operation, self._half_at(operation))
+            )
         except NotTwinnable as reason:
             return self._follow(operation, str(reason))
         draws = Draws.of(operation) if operation.traits.draws else None
@@ -87,16 +96,19 @@ class CarriedTwin:
         Raises:
             NotTwinnable: it has no place in memory to look at (a sparse tensor).
         """
-        if not tensor._is_zerotensor():
-            check(tensor)
-            twin = self.storages.of(tensor)
-            if twin is not None:
-                return self.storages.view(tensor, twin)
-        return tensor.to(self._dtype) if tensor.dtype in HALVES else tensor
+        with LOCK:
+            if not tensor._is_zerotensor():
+                check(tensor)
+                self._outside.read(tensor)
+                twin = self.storages.of(tensor)
+                if twin is not None:
+                    return self.storages.view(tensor, twin)
+            return tensor.to(self._dtype) if tensor.dtype in HALVES else tensor
 
     def replace(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Make `values` the twin of `tensor`, from outside any operation."""
-        self.storages.put(tensor, values)
+        with LOCK:
+            self.storages.put(tensor, values)
 
     def seed(self, given: Sequence[torch.Tensor | None], factor: float) -> None:
         """Start the backward pass that is about to begin from `factor` times what the run starts from.
@@ -105,28 +117,51 @@ class CarriedTwin:
             given: per root the gradient that was handed to `backward`; None where that makes ones of its own.
             factor: of a power of two, which changes no digit: another loss scale.
         """
-        self._seed = factor
-        self._implicit_seeds = sum(g is None for g in given)
-        for gradient in {id(g): g for g in given if g is not None}.values():
-            try:
-                check(gradient)
-            except NotTwinnable as reason:
-                self.not_twinned[f"gradient given to backward: {reason}"] += 1
-                continue
-            known = self.storages.of(gradient) is not None
-            view = self.storages.writable(gradient, self._dtype)
-            self._given_seeds.append((gradient, view.clone() if known else None))
-            fill(view, view * factor)
+        with LOCK:
+            self._seeds.plant(given, factor)
 
     def seed_taken(self) -> None:
         """The backward pass is over; a gradient of the user's that it started from is itself again."""
-        self._implicit_seeds = 0
-        for gradient, before in self._given_seeds:
-            if before is None:
-                self.storages.forget(gradient)
-            else:
-                fill(self.storages.writable(gradient, self._dtype), before)
-        self._given_seeds = []
+        with LOCK:
+            self._seeds.take_back()
+
+    def _allocating(self, operation: Operation) -> Callable[[Any], None]:
+        """Room for values needs none in the twin yet; what is in it when it is first read is the run's."""
+        before = [t.untyped_storage().nbytes() for t in operation.written() if has_memory(t)]
+        name = operation.traits.name
+        waiting = self._resizing(operation) if before else None
+
+        def allocated(result: torch.Tensor) -> None:
+            if waiting is not None:
+                waiting(result)
+            floats = has_memory(result) and result.is_floating_point()
+            if floats and result.untyped_storage().nbytes() > sum(before):
+                self._outside.allocated(result, name)
+
+        return allocated
+
+    def _resizing(self, operation: Operation) -> Callable[[Any], None] | None:
+        half = self._half_at(operation)
+        if not self._concerned(operation):
+            return None
+        try:
+            args, kwargs = operation.mapped(
+                lambda value, written: self._conversion.twin(value, written, half)
+            )
+        except NotTwinnable as reason:
+            return self._follow(operation, str(reason))
+        return lambda result: self._execute(operation, args, kwargs, result, None)
+
+    def _other_shape(self, operation: Operation) -> bool:
+        """Whether an argument has another shape in this world."""
+        known = (self.storages.of(t) for t in strided(operation.args, operation.kwargs))
+        return any(twin is not None and twin.verbatim is not None for twin in known)
+
+    def _record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        twin = self.storages.of(tensor) if has_memory(tensor) else None
+        if twin is not None:
+            with contextlib.suppress(NotTwinnable):
+                record(self.storages.view(tensor, twin), stream)
 
     def _half_at(self, operation: Operation) -> torch.dtype:
         """Return what half is where the operation stands."""
@@ -166,40 +201,6 @@ class CarriedTwin:
         return (
             other or self.storages.of(tensor) is not None or tensor.dtype is HALF_COMPLEX
         )  # fmt: skip
-
-    def _twin(self, value: Any, written: bool, half: torch.dtype) -> Any:
-        """Return an argument as the twin's operation is given it."""
-        if isinstance(value, torch.dtype):
-            return half if value in HALVES else value
-        if value._is_zerotensor():
-            return _cast(value, half)
-        if value.layout is torch.sparse_coo and not written:
-            return with_values(value, self._twin(value._values(), False, half))
-        check(value)
-        twin = self.storages.of(value)
-        if twin is None and not written:
-            same = value.dtype not in HALVES or value.dtype is half
-            if same or small_part(value):
-                return _cast(value, half)
-        return self._laid_over(value, twin, written, half)
-
-    def _laid_over(
-        self, value: torch.Tensor, twin: Twin | None, written: bool, half: torch.dtype
-    ) -> torch.Tensor:
-        if twin is None:
-            twin = self.storages.copy_of(value, half)
-        elif written and self._any_island and value.dtype in HALVES:
-            twin = self.storages.recast(value, twin, half)  # as for what is read at a border, below
-        view = self.storages.view(value, twin)
-        # At the border of a module kept in FP32, what is handed on is cast where it is used.
-        if (
-            value.dtype in HALVES
-            and view.dtype is not half
-            and not written
-            and view.is_floating_point()
-        ):
-            return view.to(half)
-        return view
 
     def _execute(
         self,
@@ -262,7 +263,3 @@ class CarriedTwin:
 
     def _name(self, operation: Operation, reason: str) -> None:
         self.not_twinned[f"{operation.traits.name}: {reason}"] += 1
-
-
-def _cast(tensor: torch.Tensor, half: torch.dtype) -> torch.Tensor:
-    return tensor.to(half) if tensor.dtype in HALVES else tensor

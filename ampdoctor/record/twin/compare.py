@@ -88,7 +88,7 @@ def comparison_vector(
     """
     edge = smallest_normal, smallest_normal / ratio
     # In one and the same order, whatever the strides of either.
-    ours, theirs = values.detach().reshape(-1), reference.detach().reshape(-1)
+    ours, theirs = _flat(values), _flat(reference)
     on_cpu = ours.device.type == "cpu"
     chunk, measure = (_CHUNK_ON_CPU, _on_cpu) if on_cpu else (_CHUNK, _on_device)
     vector = torch.zeros(len(Comparison._fields), dtype=torch.float64, device=ours.device)
@@ -99,7 +99,7 @@ def comparison_vector(
         absmax = torch.maximum(vector[-1], part[-1])
         vector += part
         vector[-1] = absmax
-    vector[0] = values.numel()
+    vector[0] = ours.numel()
     return vector
 
 
@@ -115,6 +115,14 @@ def together(parts: Iterable[Comparison]) -> Comparison:
         return Comparison(*[0.0] * len(Comparison._fields))
     sums = [sum(column) for column in columns]
     return Comparison(*sums)._replace(absmax=max(columns[-1]))
+
+
+def _flat(values: torch.Tensor) -> torch.Tensor:
+    """Return the elements in order; a complex number is two of them."""
+    values = values.detach()
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    return values.reshape(-1)
 
 
 Edge = tuple[float, float]

@@ -9,6 +9,16 @@ import torch
 
 from ampdoctor.record.sites import live_instances
 
+_SET_STANCE: Any = getattr(torch.compiler, "set_stance", None)
+"""Torch has it since 2.6."""
+
+
+def cannot_set_aside() -> str | None:
+    """Return why compiled code would go on running, None where there is none or it can be set aside."""
+    if _SET_STANCE is None and compiles():
+        return "this version of torch cannot run compiled modules eagerly for one step"
+    return None
+
 
 class Eagerly:
     """The stance "force_eager" from `begin` to `end`; nothing where nobody has loaded the compiler.
@@ -23,9 +33,9 @@ class Eagerly:
 
     def begin(self) -> None:
         """Set compiled code aside."""
-        if "torch._dynamo" in sys.modules and self._ours is None:
+        if "torch._dynamo" in sys.modules and self._ours is None and _SET_STANCE is not None:
             # What will only be compiled in this step is executed eagerly, too.
-            self._ours = torch.compiler.set_stance("force_eager")
+            self._ours = _SET_STANCE("force_eager")
             self.on = compiles()
 
     def end(self) -> None:
@@ -33,7 +43,8 @@ class Eagerly:
         if self._ours is None:
             return
         ours, self._ours, self.on = self._ours, None, False
-        if sys.modules["torch._dynamo.eval_frame"]._stance is ours.stance:
+        frames = sys.modules["torch._dynamo.eval_frame"]
+        if getattr(frames, "_stance", None) is getattr(ours, "stance", None):
             ours.__exit__(None, None, None)
             return
         # The user has chosen another one meanwhile. Where that is for a block only, ours must not come back after it.
@@ -47,7 +58,7 @@ def compiles() -> bool:
     if "torch._dynamo" not in sys.modules:
         return False
     frames = sys.modules.get("torch._dynamo.convert_frame")
-    backends: Any = getattr(sys.modules["torch._dynamo.eval_frame"], "cached_backends", {})
+    backends: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "cached_backends", {})
     # Contexts that only disable the compiler have None for a backend.
     wrapped = any(backend is not None for backend in backends.values())
     return wrapped or bool(getattr(frames, "FRAME_COMPILE_COUNTER", None))

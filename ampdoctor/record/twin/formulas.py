@@ -14,6 +14,7 @@ from torch.utils import _python_dispatch
 from ampdoctor.record.autograd_graph import nodes, operation
 from ampdoctor.record.tensors import autocast_dtype
 from ampdoctor.record.twin.storages import NotTwinnable
+from ampdoctor.record.twin.threads import LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -66,7 +67,7 @@ class Formulas:
         name = operation(node)
 
         def after(inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-            with self._guard:
+            with self._guard, LOCK:
                 if self._mode.on and inputs[0] is not None and outputs[0] is not None:
                     for carried in self._carried:
                         _follow(carried, node, name, inputs[0], outputs[0])

@@ -6,13 +6,19 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from ampdoctor.record.quiet import OwnMode, traced
-from ampdoctor.record.twin.operations import Operation, traits_of
+from ampdoctor.record.twin.called import called
+from ampdoctor.record.twin.kernels import Kernels
+from ampdoctor.record.twin.operations import Kind, Operation, traits_of
+from ampdoctor.record.twin.threads import LOCK
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
 
     from ampdoctor.record.twin.place import Places
 
@@ -44,7 +50,6 @@ class TwinMode(OwnMode):
         on_error: told of an error of a follower.
 
     Attributes:
-        on: operations are shown to the followers.
         operations: operations seen.
         seconds: time that the followers have taken, on the host.
     """
@@ -58,9 +63,33 @@ class TwinMode(OwnMode):
         self._followers = followers
         self._places = places
         self._on_error = on_error
-        self.on = True
+        self._kernels = Kernels(followers, self._in_force, self._look)
+        self._on = True
+        self._entered = 0
         self.operations = 0
         self.seconds = 0.0
+
+    @property
+    def on(self) -> bool:
+        """Whether operations are shown to the followers."""
+        return self._on
+
+    @on.setter
+    def on(self, on: bool) -> None:
+        self._on = on
+        if not on:
+            self._kernels.leave()
+
+    def __enter__(self) -> Self:
+        self._entered += 1
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered -= 1
+        if not self._entered:
+            self._kernels.leave()
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
@@ -70,56 +99,58 @@ class TwinMode(OwnMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not (self.on and self.wanted) or traced():
-            return _called(func, args, kwargs)
+        if not self._on or self._look(traced) is not False:
+            return called(func, args, kwargs)
         if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
             return NotImplemented  # a class that wraps tensors: what it does with those comes by here as well
-        waiting = self._before(func, args, kwargs)
-        result = _called(func, args, kwargs)
+        waiting = self._look(lambda: self._before(func, args, kwargs))
+        try:
+            result = called(func, args, kwargs)
+        except torch.OutOfMemoryError as error:
+            waiting = None
+            if not self._made_room(func, error):
+                raise
+            result = called(func, args, kwargs)
         if waiting:
-            self._after(waiting, result)
+            self._look(lambda: [then(result) for then in waiting])
         return result
 
     def _before(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> list[Callable[[Any], None]]:
-        began = time.perf_counter()
         self.operations += 1
+        if not self._kernels.watched:
+            self._kernels.watch()
+        operation = Operation(func, args, kwargs, traits_of(func), self._places.current())
+        return [then for f in self._followers if (then := f.before(operation)) is not None]
+
+    def _look(self, act: Callable[[], Any]) -> Any:
+        """Return what `act`, which is ours, returns; None where it fails, which ends the second opinion."""
+        began = time.perf_counter()
         try:
-            operation = Operation(func, args, kwargs, traits_of(func), self._places.current())
-            return [then for f in self._followers if (then := f.before(operation)) is not None]
+            with LOCK:
+                return act()
         except Exception as error:  # noqa: BLE001 - never into the training
             self._fail(error)
-            return []
+            return None
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _after(self, waiting: list[Callable[[Any], None]], result: Any) -> None:
-        began = time.perf_counter()
-        try:
-            for then in waiting:
-                then(result)
-        except Exception as error:  # noqa: BLE001 - never into the training
-            self._fail(error)
-        finally:
-            self.seconds += time.perf_counter() - began
+    def _made_room(self, func: Any, error: torch.OutOfMemoryError) -> bool:
+        """The run is out of memory, of which the followers have some: give it up.
+
+        Returns whether the operation can be called once more, as nothing of it has happened yet.
+        """
+        if not self._on:
+            return False
+        self._fail(error)
+        traits = traits_of(func)
+        random = traits.draws or traits.kind is Kind.DRAW
+        return not (random or traits.writes or traits.kind is Kind.OPAQUE)
 
     def _fail(self, error: Exception) -> None:
         self.on = False
         self._on_error(error)
 
-
-def _called(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call the run's own operation.
-
-    A mode is shown the tensor that stands for a number of Python's (the 4 of `loss / 4`, saved for backward) as that
-    number, and some operations don't take it back.
-    """
-    try:
-        return func(*args, **kwargs)
-    except RuntimeError as error:
-        if "Unable to cast" not in str(error):
-            raise
-    return func(
-        *(torch.scalar_tensor(a) if isinstance(a, (int, float)) else a for a in args), **kwargs
-    )
+    def _in_force(self) -> bool:
+        return self._on and any(m is self for m in _get_current_dispatch_mode_stack())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ampdoctor.record.headroom import device_in_use
-from ampdoctor.record.twin.eager import compiles
+from ampdoctor.record.twin.eager import cannot_set_aside, compiles
 
 TRIED = frozenset({"cpu"})
 """Kinds of device on which twins have been run for real. On others they are there on request."""
@@ -34,8 +34,9 @@ def obstacle(*, asked: bool) -> str | None:
     """
     if several_ranks():
         return "the run has several ranks, whose gradients are added up outside of what twins see"
-    if asked:
-        return None
+    stays_compiled = cannot_set_aside()
+    if asked or stays_compiled is not None:
+        return stays_compiled
     device = untried()
     if device is not None:
         return f"twins have not been tried on {device} yet: {ON_REQUEST}"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.twin.device_asserts import Checks, checks_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -38,12 +40,20 @@ class Traits:
         kind: how it is treated.
         writes: names and positions of the arguments that it changes in place.
         draws: it takes random numbers, and its result depends on its inputs as well.
+        checks: what its kernels check on a device.
+        allocates: it only makes room for values, which are not there yet.
+        overwrites: what it changes in place it does not read.
+        own_layout: it keeps its weights in memory in a layout of their own for each width.
     """
 
     name: str
     kind: Kind
     writes: frozenset[int | str]
     draws: bool
+    checks: Checks = Checks.NOTHING
+    allocates: bool = False
+    overwrites: bool = False
+    own_layout: bool = False
 
 
 _OWN_NAMESPACES = frozenset({"aten", "prims"})
@@ -57,6 +67,23 @@ _DRAWS_FROM_INPUTS = frozenset(
 
 _MOVES_STORAGE = frozenset({"set_", "set_data", "_unsafe_set_version_counter", "record_stream"})
 """A twin belongs to a storage: which tensor looks at it does not matter."""
+
+
+_ALLOCATES = frozenset(
+    {
+        "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
+        "_empty_affine_quantized", "resize_", "resize_as_",
+    }
+)  # fmt: skip
+
+_OVERWRITING = """
+    copy_ fill_ zero_ set_ resize_ resize_as_ masked_fill_ masked_scatter_ index_put_ _index_put_impl_ index_copy_
+    index_fill_ scatter_ put_ eye_ _foreach_copy_ _foreach_zero_ random_ uniform_ normal_ bernoulli_ exponential_
+    log_normal_ cauchy_ geometric_
+"""
+_OVERWRITES = frozenset(_OVERWRITING.split())
+
+_OWN_LAYOUT = ("_cudnn_rnn", "miopen_rnn")
 
 
 @cache
@@ -74,6 +101,10 @@ def traits_of(operation: Any) -> Traits:
         _kind(namespace, base, schema, writes, random and not draws),
         writes,
         draws,
+        checks_of(base) if namespace in _OWN_NAMESPACES else Checks.NOTHING,
+        namespace == "aten" and base in _ALLOCATES,
+        base in _OVERWRITES or _only_out(schema, writes),
+        base.startswith(_OWN_LAYOUT),
     )
 
 
@@ -84,6 +115,11 @@ def _written(arguments: Any) -> Iterator[int | str]:
             yield argument.name
             if not argument.kwarg_only:
                 yield position
+
+
+def _only_out(schema: Any, writes: frozenset[int | str]) -> bool:
+    """Whether it writes to `out=` arguments only."""
+    return bool(writes) and all(a.kwarg_only for a in schema.arguments if a.name in writes)
 
 
 def _kind(namespace: str, base: str, schema: Any, writes: frozenset[int | str], draw: bool) -> Kind:

@@ -68,7 +68,11 @@ class SecondOpinions:
 
     def __init__(self, proving: Proving, state: State) -> None:
         self._proving, self._state = proving, state
-        self.replays = Replays(state) if proving is not Proving.NONE else None
+        self.replays = (
+            Replays(state, always=proving is Proving.ALWAYS)
+            if proving is not Proving.NONE
+            else None
+        )
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
         self._onsets, self._misses = Onsets(), Onsets()
@@ -131,9 +135,7 @@ class SecondOpinions:
 
     def would_replay(self) -> bool:
         """Whether the step at hand would be replayed if it failed."""
-        always = self._proving is Proving.ALWAYS
-        step = self._state.log.step
-        return self.replays is not None and self.replays.would(step, always=always)
+        return self.replays is not None and self.replays.would(self._state.log.step)
 
     def failed(self, kind: str, scale: float | None) -> None:
         """The step at hand has just failed, and nothing has touched the weights since: replay it at an onset.
@@ -142,8 +144,7 @@ class SecondOpinions:
             kind: the vital that turned.
             scale: the run's loss scale.
         """
-        always = self._proving is Proving.ALWAYS
-        if self.replays is None or not self.replays.due(self._state.log.step, always=always):
+        if self.replays is None or not self.replays.due(self._state.log.step):
             return
         if self.current is not None:
             self.current.suspend()
@@ -166,7 +167,7 @@ class SecondOpinions:
         """The step is over."""
         self._wall += wall_seconds
         if self.replays is not None:
-            self.replays.kept.forget()
+            self.replays.step_ended()
         if self.current is None:
             self._plain.append(wall_seconds)
             return

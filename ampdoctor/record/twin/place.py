@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import get_ident
@@ -46,6 +47,21 @@ class Place(NamedTuple):
     source: CallSite
 
 
+@dataclass(eq=False)
+class _Thread:
+    """What is known of one thread, each of which numbers its nodes for itself.
+
+    Attributes:
+        reached: the number of its next node, as far as it has been followed.
+        stack: the modules under way, each with the backward pass that it runs in (-1: none).
+        nodes: the places of its nodes.
+    """
+
+    reached: int
+    stack: list[tuple[int, str]] = field(default_factory=list)
+    nodes: dict[int, Place] = field(default_factory=dict)
+
+
 class Places:
     """Follows the training through its modules.
 
@@ -56,57 +72,87 @@ class Places:
 
     def __init__(self, *, lines: bool, site: Callable[[], CallSite] = call_site) -> None:
         self._lines, self._site = lines, site
-        self._stack: list[tuple[int, str]] = []
-        self._by_sequence: dict[int, Place] = {}
-        self._reached = {get_ident(): torch._C._autograd._get_sequence_nr()}
+        self._training = get_ident()
+        own = _Thread(torch._C._autograd._get_sequence_nr())
+        self._threads: dict[int, _Thread] = {self._training: own}
 
     def enter(self, path: str) -> None:
         """A module begins."""
-        self._stack.append((torch._C._current_graph_task_id(), path))
+        self._thread().stack.append((torch._C._current_graph_task_id(), path))
 
     def leave(self, path: str) -> None:
         """A module is done; those above it on the stack were left by an exception."""
-        paths = [p for _, p in self._stack]
+        stack = self._thread().stack
+        paths = [p for _, p in stack]
         if path in paths:
-            del self._stack[len(paths) - 1 - paths[::-1].index(path) :]
+            del stack[len(paths) - 1 - paths[::-1].index(path) :]
 
     def current(self) -> Place:
         """Return the place of the operation that is about to run."""
         task = torch._C._current_graph_task_id()
-        while self._stack and self._stack[-1][0] not in {task, -1}:
-            self._stack.pop()  # left by an exception inside a backward pass that is over
-        recomputing = bool(self._stack) and self._stack[-1][0] == task
+        thread = self._thread()
+        stack = thread.stack
+        while stack and stack[-1][0] not in {task, -1}:
+            stack.pop()  # left by an exception inside a backward pass that is over
+        recomputing = bool(stack) and stack[-1][0] == task
         if recomputing and task != -1 and not _in_module():
             # A recomputation stops, by an exception, as soon as it has what it was for.
-            while self._stack and self._stack[-1][0] == task:
-                self._stack.pop()
+            while stack and stack[-1][0] == task:
+                stack.pop()
             recomputing = False
         if task == -1 or recomputing or (torch.is_grad_enabled() and _in_checkpoint()):
-            return self._forward()
-        return self._backward()
+            return self._forward(thread)
+        return self._backward(thread)
 
-    def _forward(self) -> Place:
-        module = self._stack[-1][1] if self._stack else None
+    def _thread(self) -> _Thread:
+        number = get_ident()
+        thread = self._threads.get(number)
+        if thread is None:
+            # The node of the operation at hand has its number already.
+            thread = _Thread(max(0, torch._C._autograd._get_sequence_nr() - 1))
+            self._threads[number] = thread
+        return thread
+
+    def _forward(self, thread: _Thread) -> Place:
+        module = thread.stack[-1][1] if thread.stack else None
         place = Place(module, False, self._site() if self._lines else NOWHERE)
         ahead = torch._C._autograd._get_sequence_nr()
-        thread = get_ident()  # each counts for itself
-        reached = self._reached.get(thread, ahead - 1)
-        if ahead != reached:
+        if ahead != thread.reached:
             # The node of an operation has its number before the operation itself comes by here.
-            for number in range(reached, ahead):
-                self._by_sequence[number] = place
-            self._reached[thread] = ahead
+            for number in range(thread.reached, ahead):
+                thread.nodes[number] = place
+            thread.reached = ahead
         return place
 
-    def _backward(self) -> Place:
+    def _backward(self, thread: _Thread) -> Place:
         node = torch._C._current_autograd_node()
         # None between two nodes, where gradients are added up.
-        known = self._by_sequence.get(node._sequence_nr()) if node is not None else None  # type: ignore[redundant-expr]
+        known = self._place_of(node._sequence_nr(), thread) if node is not None else None  # type: ignore[redundant-expr]
         if known is None:
             return Place(None, True, NOWHERE)
         if self._lines and _written_by_user(type(node)):
             return Place(known.module, True, self._site())
         return Place(known.module, True, known.source)
+
+    def _place_of(self, number: int, thread: _Thread) -> Place | None:
+        """Return the place of a node that `thread` runs.
+
+        A device's thread of autograd runs nodes of the training's, but for those of what it has itself computed again
+        and now runs backward from within (a reentrant checkpoint).
+        """
+        if thread.nodes and _in_nested_backward() and (own := thread.nodes.get(number)) is not None:
+            return own
+        return self._threads[self._training].nodes.get(number)
+
+
+def _in_nested_backward() -> bool:
+    """Whether this thread has itself called for the backward pass at hand; that of the training did it elsewhere."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _BACKWARD:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _in_module() -> bool:

@@ -16,6 +16,8 @@ import torch
 
 from ampdoctor.record.twin.counterfactual import HALVES
 from ampdoctor.record.twin.geometry import Geometry, alike, fill, geometry, laid_over
+from ampdoctor.record.twin.streams import stream_of, used_here
+from ampdoctor.record.twin.threads import LOCK
 
 
 class NotTwinnable(Exception):  # noqa: N818 - a reason, told in the trace, and no error of anybody's
@@ -43,6 +45,7 @@ class Twin:
         borrowed: `storage` belongs to somebody else and is copied before it is written to.
         verbatim: the twin as it is, where its shape is another than the run's (what was chosen by value).
         place: shape, stride and offset of the run's tensor that `verbatim` is the twin of.
+        stream: the CUDA stream that `storage` was allocated on.
     """
 
     of: weakref.ref[Any]
@@ -53,6 +56,7 @@ class Twin:
     borrowed: bool = False
     verbatim: torch.Tensor | None = None
     place: Geometry | None = None
+    stream: Any = None
 
 
 class TwinStorages:
@@ -77,11 +81,12 @@ class TwinStorages:
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._twins.clear()
-        self._lent.clear()
-        self._held.clear()
-        self.budget.used -= self.bytes
-        self.bytes = 0
+        with LOCK:
+            self._twins.clear()
+            self._lent.clear()
+            self._held.clear()
+            self.budget.used -= self.bytes
+            self.bytes = 0
 
     def of(self, tensor: torch.Tensor) -> Twin | None:
         """Return the twin of the tensor's storage, None where the run's own values stand for it."""
@@ -97,13 +102,14 @@ class TwinStorages:
         if twin.verbatim is not None:
             if twin.place != geometry(tensor):
                 raise NotTwinnable("looks at what has another shape in the twin")
-            return twin.verbatim
+            return used_here(twin.verbatim, twin.stream)
         if twin.narrow != twin.wide and tensor.dtype not in HALVES:
             raise NotTwinnable(f"looks at half numbers as {tensor.dtype}")
         # A half that lies in the twin of other numbers (a piece of raw memory) is the half that it is in the run.
         half = tensor.dtype in HALVES and tensor.element_size() == twin.narrow
         self._fit(tensor, twin)
-        return laid_over(twin.storage, tensor, twin.dtype if half else tensor.dtype)
+        view = laid_over(twin.storage, tensor, twin.dtype if half else tensor.dtype)
+        return used_here(view, twin.stream)
 
     def writable(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the twin of `tensor`, made if there is none, to write to from outside any operation."""
@@ -137,6 +143,16 @@ class TwinStorages:
             try:
                 fill(self.view(tensor, twin), tensor)
             except NotTwinnable:
+                self.forget(tensor)
+
+    def take_over_changed(self, tensor: torch.Tensor, before: torch.Tensor) -> None:
+        """What the run has changed in `tensor`, which was `before`, stands for the twin as well."""
+        twin = self.of(tensor)
+        if twin is not None:
+            try:
+                view = self.view(tensor, twin)
+                fill(view, torch.where(tensor != before, tensor.to(view.dtype), view))
+            except (NotTwinnable, RuntimeError):
                 self.forget(tensor)
 
     def allot(self, tensor: torch.Tensor, dtype: torch.dtype) -> Twin:
@@ -218,15 +234,19 @@ class TwinStorages:
             borrowed,
             verbatim,
             None if verbatim is None else geometry(tensor),
+            stream_of(tensor.device),
         )
         self._twins[key] = twin
         self._hold(storage, ours=not borrowed)
         return twin
 
     def _died(self, key: int, ref: weakref.ref[Any]) -> None:
-        # The address may belong to another storage by now.
-        if key in self._twins and self._twins[key].of is ref:
-            self._drop(key)
+        with LOCK:
+            twin = self._twins.get(key)
+            if (
+                twin is not None and twin.of is ref
+            ):  # else the address belongs to another storage by now
+                self._drop(key)
 
     def _drop(self, key: int) -> None:
         twin = self._twins.pop(key, None)
@@ -243,15 +263,15 @@ class TwinStorages:
             self._grow(storage.nbytes())
 
     def _release(self, storage: Any) -> None:
-        key = storage._cdata
-        if key in self._held:
-            self._held[key][0] -= 1
-            if not self._held[key][0]:
-                _, size = self._held.pop(key)
-                self._grow(-size)
+        held = self._held.get(storage._cdata)
+        if held is not None:
+            held[0] -= 1
+            if not held[0]:
+                self._held.pop(storage._cdata, None)
+                self._grow(-held[1])
 
     def _check(self, size: int) -> None:
-        if self.budget.used + size > self.budget.limit:
+        if size > 0 and self.budget.used + size > self.budget.limit:
             raise torch.OutOfMemoryError(f"twins may take {self.budget.limit:.0f} bytes")
 
     def _grow(self, size: int) -> None:

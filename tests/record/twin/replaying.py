@@ -77,7 +77,7 @@ class Failing:
 class Keeper:
     """Keeps the steps of a training as the recorder does."""
 
-    def __init__(self, most_bytes: int = 1 << 30) -> None:
+    def __init__(self, most_bytes: float | Callable[[], float] = 1 << 30) -> None:
         self.active = True
         self.guard = Guard(lambda error: None, strict=True)
         self.kept = RootCalls(self, most_bytes)
@@ -102,16 +102,19 @@ class Keeper:
             with self.guard:
                 self.kept.left(module, kwargs, output)
 
-        handles = [
-            torch_hooks.register_module_forward_pre_hook(before),
-            torch_hooks.register_module_forward_hook(after, with_kwargs=True),
-        ]
+        handles = [torch_hooks.register_module_forward_pre_hook(before)]
+        if hasattr(torch_hooks, "_global_forward_hooks_with_kwargs"):
+            handles.append(torch_hooks.register_module_forward_hook(after, with_kwargs=True))
+        else:  # torch 2.4
+            handles.append(
+                torch_hooks.register_module_forward_hook(lambda m, a, o: after(m, a, {}, o))
+            )
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
-                torch_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
+                getattr(torch_hooks, "_global_forward_hooks_with_kwargs", {}).pop(handle.id, None)
 
     def meet(self, *modules: nn.Module) -> None:
         """Let the modules be known as roots, from calls of a step that is over."""
@@ -135,11 +138,12 @@ class Keeper:
         *followers: Follower,
         harvest: Callable[[Gradients], None] | None = None,
         seeded: Callable[[torch.Tensor], None] | None = None,
+        hooks_too: bool = False,
     ) -> Outcome:
         with self.guard:
             return replay(
                 self.kept, followers, path=lambda m: type(m).__name__, on_error=self.errors.append,
-                seeded=seeded, harvest=harvest,
+                seeded=seeded, harvest=harvest, hooks_too=hooks_too,
             )  # fmt: skip
         raise AssertionError("the guard has swallowed an error")
 

@@ -113,6 +113,14 @@ def test_a_conjugate_s_imaginary_part_is_negative() -> None:
     assert compared(imaginary, torch.tensor([-2.0])).cosine == 1.0
 
 
+def test_a_complex_number_is_two() -> None:
+    reference = torch.tensor([3.0 + 4.0j, 2.0**-30 + 1.0j])
+    c = compared(torch.tensor([3.0 + 4.0j, 1.0j]), reference)
+    assert (c.numel, c.nonzero, c.flushed, c.too_small) == (4, 4, 1, 1)
+    assert c.squares == pytest.approx(26, rel=1e-12)
+    assert compared(reference.conj(), reference.conj().resolve_conj()).cosine == pytest.approx(1.0)
+
+
 def test_many_chunks_are_one() -> None:
     n = max(_CHUNK, _CHUNK_ON_CPU) + 3
     values = torch.zeros(n, dtype=torch.bfloat16)

@@ -117,7 +117,7 @@ class Catching:
         self.found: dict[str, torch.Tensor] = {}
         compare = Worlds.compare
 
-        def planned(*_: Any) -> tuple[Counterfactual, ...]:
+        def planned(*_: Any, **__: Any) -> tuple[Counterfactual, ...]:
             return (Counterfactual("fp32"), wanted)
 
         def caught(worlds: Worlds, tensor: torch.Tensor, site: Any, *rest: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from tests.record.twin.local_rows import Locally, row_of, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ampdoctor.trace.schema import OpRow
 
 HALF, BRAIN = torch.float16, torch.bfloat16
@@ -96,6 +99,59 @@ def test_module_direction_and_line(reentrant: bool | None) -> None:
     assert found["mul", "backward"][1] == line_of("exp")
     assert found["div", "backward"] == ("", line_of("doubled"))
     assert {r.function for r in rows} >= {"forward", "backward"}
+
+
+def in_thread(act: Callable[[], Any]) -> None:
+    """Let another thread do it."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_backward_in_a_device_s_thread(reentrant: bool | None) -> None:
+    """On CUDA it is a thread of autograd's that runs backward and what checkpoints compute again."""
+    locally, model = Locally(), Net(reentrant).to(BRAIN)
+    locally.follow(model)
+    x = torch.randn(2, 4, dtype=BRAIN, requires_grad=True)
+    expected = {(r.op, r.direction): (r.module, r.line) for r in step_rows(reentrant)}
+
+    def backward() -> None:
+        while torch._C._autograd._get_sequence_nr() < first:
+            torch.ones(2, requires_grad=True).mul(
+                2
+            )  # its nodes will have the numbers of the training's
+        with locally.mode:
+            engine: Any = torch.autograd.Variable._execution_engine
+            engine.run_backward((result,), (torch.ones(2, 4, dtype=BRAIN),), False, False, (), True, True)  # fmt: skip
+
+    first = torch._C._autograd._get_sequence_nr()
+    with locally.mode:
+        result = model(x)
+    in_thread(backward)
+    rows = locally.rows()
+    assert {(r.op, r.direction): (r.module, r.line) for r in rows} == expected
+
+
+def test_threads_number_their_nodes_for_themselves() -> None:
+    locally, model = Locally(), Net(None).to(BRAIN)
+    locally.follow(model)
+    x = torch.randn(2, 4, dtype=BRAIN, requires_grad=True)
+
+    def elsewhere() -> None:
+        number = torch._C._autograd._get_sequence_nr
+        with locally.mode:
+            while number() < ahead + 20:
+                torch.ones(2, dtype=BRAIN, requires_grad=True).mul(2)
+
+    with locally.mode:
+        result = model(x)
+        ahead = torch._C._autograd._get_sequence_nr()
+        in_thread(elsewhere)
+        result.backward(torch.ones(2, 4, dtype=BRAIN))
+    found = {(r.op, r.direction): (r.module, r.line) for r in locally.rows()}
+    assert found["aten.gelu_backward", "backward"] == ("block", line_of("gelu"))
+    assert found["aten.mm", "backward"] == ("block.layer", line_of("layer"))
 
 
 def test_what_a_checkpoint_computes_again_is_forward() -> None:

@@ -110,7 +110,9 @@ def test_too_little_memory_means_fewer_twins_and_then_none_but_local_ones(
 ) -> None:
     plain = mlp()
     known: list[Any] = []
-    monkeypatch.setattr(opinions, "room_beside_step", lambda _: twins_that_fit * known[0].step_bytes())
+    monkeypatch.setattr(
+        opinions, "room_beside_step", lambda _: twins_that_fit * known[0].step_bytes()
+    )
     fitting = opinions.SecondOpinions._fitting
 
     def noting(self: Any, plan: Any) -> Any:

@@ -1,8 +1,8 @@
 """Local twins: each operation once more in FP32 on the run's own inputs. Nothing is carried on, so nothing is kept.
 
 They tell where an error is made: what a carried twin shows of a tensor has come together on the way to it. Looked at
-are operations on half tensors, casts to narrow formats, and sums of any float tensors (`local_sums`). Left out is what
-moves, selects or compares values (`local_natures`), and casts that can't lose anything.
+are operations on half tensors, casts to narrow formats, and sums of any float tensors (`local/sums.py`). Left out is
+what moves, selects or compares values (`local/natures.py`), and casts that can't lose anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A step executed again after it has failed, under followers, from what `RootCalls` has kept of it.
 
-It is the run's own step only if every output comes out the same again; else nothing is concluded from it. What the
-user's hooks on modules and tensors do, they do once more; what is left of that is put back where `Untouched` reaches.
+It is the run's own step only if every output comes out the same again; else nothing is concluded from it. Where
+hooks of the user's would run once more it is declined, unless that is wanted: `Untouched` does not reach what they do.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.guard import told
-from ampdoctor.record.twin.eager import Eagerly
+from ampdoctor.record.twin.eager import Eagerly, cannot_set_aside
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.replay.backward_again import BackwardAgain
 from ampdoctor.record.twin.replay.forward_again import ForwardAgain, NotTheSameError
 from ampdoctor.record.twin.replay.places import ReplayPlaces
-from ampdoctor.record.twin.replay.roots import modules_below, trained
+from ampdoctor.record.twin.replay.refusals import several_ranks
+from ampdoctor.record.twin.replay.roots import trained
 from ampdoctor.record.twin.replay.surroundings import inside_autocast
-from ampdoctor.record.twin.replay.untouched import NoRoomError, Untouched
+from ampdoctor.record.twin.replay.untouched import NotRestorableError, Untouched
+from ampdoctor.record.twin.replay.users_hooks import TensorHooks, users_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +34,6 @@ if TYPE_CHECKING:
     from ampdoctor.record.twin.replay.kept import RootCalls
     from ampdoctor.record.twin.replay.root_call import RootCall
     from ampdoctor.record.twin.replay.surroundings import Autocast
-
-_OF_SEVERAL = frozenset(
-    {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DeepSpeedEngine"}
-)  # fmt: skip
-"""Classes whose calls several devices take part in."""
 
 Gradients = list[tuple[torch.Tensor, torch.Tensor]]
 """Weights, each with what the step's passes add to its gradient, still multiplied by the loss scale."""
@@ -73,6 +70,7 @@ def replay(
     on_error: Callable[[Exception], None],
     seeded: Callable[[torch.Tensor], None] | None = None,
     harvest: Callable[[Gradients], None] | None = None,
+    hooks_too: bool = False,
 ) -> Outcome:
     """Execute the step that `kept` holds again, and leave everything as it was.
 
@@ -84,32 +82,43 @@ def replay(
         seeded: given each gradient that a backward pass is about to begin from, in order to give it a twin: at
             another loss scale, say.
         harvest: given the gradients at the end, while the twins still live.
+        hooks_too: let hooks of the user's on modules and tensors run once more; else such a step is declined.
     """
-    reason = kept.why_not or _forbidden()
+    reason = _forbidden(kept)
     if reason is not None:
         return Outcome(declined=reason)
     left_out: Counter[str] = Counter()
     calls = []
     for call in kept.calls:
-        stale = call.stale() or _of_several(call)
+        stale = call.stale()
         if stale is None:
             calls.append(call)
         else:
             left_out[stale] += 1
+    if kept.refused.reason is not None:
+        left_out[kept.refused.reason] += 1
     named = tuple(f"{reason} (x{times})" for reason, times in left_out.items())
     if not calls:
         none = "no module was called with gradients enabled, as far as has been seen"
         return Outcome(declined=next(iter(left_out), none), left_out=named)
+    hooks = None if hooks_too else _forbidden_hooks(calls)
+    if hooks is not None:
+        return Outcome(declined=hooks, left_out=named)
     kept.replaying = True
     try:
         again = _Again(calls, kept.passes, followers, path, on_error, seeded or _nothing)
+        again.hooks_too = hooks_too
         return again.run(harvest or _nothing, named)
     finally:
         kept.replaying = False
 
 
 class _Again:
-    """One replay."""
+    """One replay.
+
+    Attributes:
+        hooks_too: hooks of the user's are let run.
+    """
 
     def __init__(
         self,
@@ -121,6 +130,8 @@ class _Again:
         seeded: Callable[[torch.Tensor], None],
     ) -> None:
         self._calls, self._passes = calls, passes
+        self.hooks_too = False
+        self._tensor_hooks = TensorHooks()
         self._on_error = on_error
         self._errors: list[Exception] = []
         places = ReplayPlaces()
@@ -135,10 +146,11 @@ class _Again:
         """Execute everything."""
         declined = None
         try:
-            with Untouched(self._modules), self._hooks, _as_in_training():
+            watched = self._tensor_hooks.watched()
+            with Untouched(self._modules), self._hooks, watched, _as_in_training():
                 self._execute()
                 self._ours(harvest)(self._backward.gradients())
-        except (NotTheSameError, NoRoomError) as error:
+        except (NotTheSameError, NotRestorableError) as error:
             declined = str(error)
         except torch.OutOfMemoryError:
             declined = "out of memory"
@@ -176,6 +188,10 @@ class _Again:
         for number in passes:
             through = [c for c in self._calls if any(number in o.gradients for o in c.outputs)]
             self._forward.execute(_with_makers(through, self._calls))
+            if self._tensor_hooks.met and not self.hooks_too:
+                raise NotTheSameError(
+                    "hooks of the training's own on tensors would run a second time"
+                )
             later = [n for n in passes if n > number]
             outputs = [
                 (tensor, output)
@@ -218,23 +234,19 @@ def _with_makers(calls: list[RootCall], usable: list[RootCall]) -> list[RootCall
     return [call for call in usable if id(call) in wanted]
 
 
-def _forbidden() -> str | None:
-    distributed = torch.distributed
-    together = distributed.is_available() and distributed.is_initialized()
-    if together and distributed.get_world_size() > 1:
-        return "several ranks train together, and the others would not take part"
+def _forbidden(kept: RootCalls) -> str | None:
+    if not kept.enabled:
+        return "steps are not kept"
+    if kept.why_not is not None:
+        return kept.why_not
     if inside_autocast():
         return "it would have to run inside an autocast region that is still open"
-    return None
+    return several_ranks() or cannot_set_aside()
 
 
-def _of_several(call: RootCall) -> str | None:
-    module = call.root.module()
-    for part in modules_below(module) if module is not None else []:
-        for kind in type(part).__mro__:
-            if kind.__name__ in _OF_SEVERAL:
-                return f"{kind.__name__} may not be called an additional time"
-    return None
+def _forbidden_hooks(calls: list[RootCall]) -> str | None:
+    modules = [module for call in calls if (module := call.root.module()) is not None]
+    return users_hooks(modules, [tensor for call in calls for tensor, _ in call.inputs])
 
 
 def _nothing(_: object) -> None:

@@ -99,7 +99,8 @@ class BackwardAgain:
     def _seed(self, output: Output, number: int) -> torch.Tensor:
         """Return what had arrived at an output; under the followers' eyes it is cast to half, where it was."""
         narrow = output.gradients[number].tensor
-        wide = output.wide.get(number)
+        above = output.wide.get(number)
+        wide = None if above is None else above.kept
         self.seeds += 1
         if wide is not None and wide.unchanged and wide.tensor.numel() == narrow.numel():
             source = wide.tensor.reshape(narrow.shape)

@@ -47,10 +47,12 @@ class CastsAbove:
     """The hooks of one backward pass.
 
     Args:
-        arrived: given the output and its gradient before the cast.
+        arrived: given the output and its gradient before and after the cast.
     """
 
-    def __init__(self, arrived: Callable[[Output, torch.Tensor], None]) -> None:
+    def __init__(
+        self, arrived: Callable[[Output, torch.Tensor, torch.Tensor | None], None]
+    ) -> None:
         self._arrived = arrived
         self._handles: list[RemovableHandle] = []
 
@@ -75,9 +77,9 @@ class CastsAbove:
     def _hook(self, output: Output) -> Callable[..., None]:
         arrived = self._arrived
 
-        def hook(_: tuple[Any, ...], before: tuple[Any, ...]) -> None:
+        def hook(after: tuple[Any, ...], before: tuple[Any, ...]) -> None:
             if before and before[0] is not None:
-                arrived(output, before[0])
+                arrived(output, before[0], after[0] if after else None)
 
         return hook
 

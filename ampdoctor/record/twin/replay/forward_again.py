@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ampdoctor.record.callsite import shortened
-from ampdoctor.record.twin.replay.bits import same_bits, sample
 from ampdoctor.record.twin.replay.root_call import handed_in, outputs_of
 
 if TYPE_CHECKING:
@@ -101,9 +100,7 @@ class ForwardAgain:
 
     def _confirm(self, call: RootCall, tensors: list[torch.Tensor]) -> None:
         for output in call.outputs:
-            same = output.index < len(tensors) and same_bits(
-                sample(tensors[output.index]), output.bits
-            )
+            same = output.index < len(tensors) and output.came_out_again(tensors[output.index])
             if not same:
                 self.confirmed = False
                 kind = type(call.root.module()).__name__

@@ -1,6 +1,7 @@
 """What is kept of the step at hand in order to execute it again: references, and the state of the generators.
 
-Nothing is copied but a few elements of each output, nothing waits for the device, and nothing outlives the step.
+Nothing is copied but a few elements of each output, nothing waits for the device, and nothing outlives the step. Of
+roots that are never executed again nothing is kept.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.modules import in_backward
+from ampdoctor.record.quiet import traced
+from ampdoctor.record.twin.replay.arrived import Cast, Wide
+from ampdoctor.record.twin.replay.budget import Budget
 from ampdoctor.record.twin.replay.cast_above import CastsAbove, note_output
 from ampdoctor.record.twin.replay.class_calls import ClassCalls
+from ampdoctor.record.twin.replay.refusals import Refusals
 from ampdoctor.record.twin.replay.root_call import (
     Inputs,
-    Kept,
     Output,
     RootCall,
     outputs_of,
     takes_gradients,
 )
-from ampdoctor.record.twin.replay.roots import Root
+from ampdoctor.record.twin.replay.roots import Root, can_be_followed
 from ampdoctor.record.twin.replay.surroundings import Autocast, Randomness
+from ampdoctor.record.twin.replay.tensor_places import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,18 +58,20 @@ class RootCalls:
 
     Args:
         safe: makes what runs inside the training safe.
-        most_bytes: the most that inputs and gradients may keep from being freed; a step that needs more is not kept.
+        most_bytes: the most that inputs and gradients may keep from being freed, or what returns it, asked once a
+            step; a step that needs more is not kept.
 
     Attributes:
         calls: the calls of the step, in order.
         passes: autocast around each backward pass.
         why_not: why the step can't be executed again, None where nothing is known against it.
+        refused: the roots of which nothing is kept.
         replaying: a step is being executed again: nobody is to record what happens.
     """
 
-    def __init__(self, safe: Safe, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, safe: Safe, most_bytes: float | Callable[[], float] = _MOST_BYTES) -> None:
         self._guard = safe.guard
-        self._most_bytes = most_bytes
+        self._budget = Budget(most_bytes)
         self._followed = ClassCalls(
             self._wanted, safe.guarded(self._begin), safe.guarded(self._end)
         )
@@ -72,33 +79,42 @@ class RootCalls:
         self._running: RootCall | None = None
         self._learning = False
         self._pass: int | None = None
-        self._bytes = 0
         self._casts = CastsAbove(self._arrived_wide)
         self.calls: list[RootCall] = []
         self.passes: list[Autocast] = []
         self.why_not: str | None = None
+        self.refused = Refusals()
         self.replaying = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is kept at all; switching it off lets go of everything."""
+        return self._followed.on
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        if not enabled:
+            self.forget()
+        self._followed.on = enabled
 
     def met(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """A module is about to be called in an examined step: to be told by the global pre-hook, of every module."""
         running = self._running
-        if (
-            self.replaying
-            or self.why_not is not None
-            or in_backward()
-            or not torch.is_grad_enabled()
-        ):
+        if not self._listens() or not torch.is_grad_enabled():
             return
         if running is not None:
             if running.root.module() is module and not self._learning:
-                self._learning = True
-                running.root.learn_before()
+                self._learn(running.root, module)
             return
-        if self._root_of(module) is not None or not _can_be_followed(module):
+        if self.refused.refuse(module):
+            self._drop_refused()
+            return
+        if self._root_of(module) is not None or not can_be_followed(module):
+            return
+        if not self._followed.follow(type(module)):
             return
         self._roots = {k: r for k, r in self._roots.items() if r.module() is not None}
         root = self._roots[id(module)] = Root(module)
-        self._followed.follow(type(module))
         call = self._begin(module, args, {})
         if call is not None:
             call.by_hooks = self._learning = True
@@ -121,7 +137,7 @@ class RootCalls:
 
     def backward_begins(self, roots: list[torch.Tensor]) -> None:
         """A backward pass from `roots` is about to run."""
-        if self.replaying or self.why_not is not None or in_backward():
+        if not self._listens():
             return
         self._pass = len(self.passes)
         self.passes.append(Autocast.now())
@@ -145,14 +161,36 @@ class RootCalls:
         self.calls.clear()
         self._running, self._learning, self._pass = None, False, None
         self.passes.clear()
-        self._bytes = 0
+        self._budget.clear()
         self.why_not = None
 
     def remove(self) -> None:
         """Leave everything as it was."""
         self.forget()
         self._roots.clear()
+        self.refused.clear()
         self._followed.remove()
+
+    def _listens(self) -> bool:
+        """Whether what the training does now is to be kept."""
+        known = self.replaying or self.why_not is not None
+        return self.enabled and not known and not in_backward()
+
+    def _learn(self, root: Root, module: nn.Module) -> None:
+        """A root that is followed is being called in an examined step; it may have become one to be left alone."""
+        if self.refused.refuse(module):
+            self._refuse(self.refused.reason or "")
+            self._drop_refused()
+        else:
+            self._learning = True
+            root.learn_before()
+
+    def _drop_refused(self) -> None:
+        self._roots = {
+            key: root
+            for key, root in self._roots.items()
+            if (module := root.module()) is not None and not self.refused.covers(module)
+        }
 
     def _root_of(self, module: nn.Module) -> Root | None:
         root = self._roots.get(id(module))
@@ -161,21 +199,24 @@ class RootCalls:
     def _wanted(self, module: nn.Module) -> bool:
         if self._running is not None or self.why_not is not None or self.replaying:
             return False
-        return torch.is_grad_enabled() and self._root_of(module) is not None and not in_backward()
+        if not torch.is_grad_enabled() or traced():
+            return False
+        return self._root_of(module) is not None and not in_backward()
 
     def _begin(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> RootCall | None:
         root = self._root_of(module)
-        if root is None or self.why_not is not None:
+        if root is None or self.why_not is not None or not self.enabled:
             return None
         if len(self.calls) >= _MOST_CALLS:
             self._refuse(f"it calls modules more than {_MOST_CALLS} times")
             return None
         inputs = Inputs()
+        given = inputs.keep(args), inputs.keep(kwargs)
+        randomness = Randomness.now(root.draws, root.devices | inputs.devices)
         call = RootCall(
-            root, inputs.keep(args), inputs.keep(kwargs), [], {}, Randomness.now(root.draws), Autocast.now(),
-            root.weight_versions(), root.moving(), full_call_site(),
+            root, *given, [], {}, randomness, Autocast.now(), root.weight_versions(), root.moving(), full_call_site(),
         )  # fmt: skip
         self.calls.append(call)
         self._running = call
@@ -218,38 +259,42 @@ class RootCalls:
 
         def keep(gradient: torch.Tensor) -> None:
             with guard:
-                self._arrived(output, output.gradients, gradient)
+                self._arrived(output, gradient)
 
         # Saving an output to a file would otherwise warn about a hook that the user never set.
         hook: Callable[[torch.Tensor], None] = unserializable_hook(keep)
         return hook
 
-    def _arrived_wide(self, output: Output, gradient: torch.Tensor) -> None:
+    def _arrived_wide(
+        self, output: Output, gradient: torch.Tensor, result: torch.Tensor | None
+    ) -> None:
         with self._guard:
-            if gradient.dtype is torch.float32:
-                self._arrived(output, output.wide, gradient)
+            if gradient.dtype is torch.float32 and self._takes(output, gradient):
+                output.wide[self._pass or 0] = Wide.of(gradient, result)
+                self._hold(gradient)
 
-    def _arrived(self, output: Output, gradients: dict[int, Kept], gradient: torch.Tensor) -> None:
-        if not output.open:
+    def _arrived(self, output: Output, gradient: torch.Tensor) -> None:
+        if not self._takes(output, gradient):
             return
-        if gradient.requires_grad:
-            self._refuse("it takes gradients of gradients")
-        elif self._pass is not None:
-            gradients[self._pass] = Kept.of(gradient)
+        number = self._pass or 0
+        wide = output.wide.get(number)
+        if wide is not None and wide.became(gradient):
+            output.gradients[number] = Cast.of(wide.kept, gradient)
+        else:
+            output.gradients[number] = Kept.of(gradient)
             self._hold(gradient)
 
+    def _takes(self, output: Output, gradient: torch.Tensor) -> bool:
+        if output.open and gradient.requires_grad:
+            self._refuse("it takes gradients of gradients")
+        return output.open and self._pass is not None
+
     def _hold(self, tensor: torch.Tensor) -> None:
-        if not isinstance(tensor, torch.nn.Parameter):
-            self._bytes += tensor.numel() * tensor.element_size()
-        if self._bytes > self._most_bytes:
-            self._refuse(f"its inputs and gradients take more than {self._most_bytes >> 20} MiB")
+        reason = self._budget.take(tensor)
+        if reason is not None:
+            self._refuse(reason)
 
     def _refuse(self, reason: str) -> None:
         """Keep nothing of this step any more."""
         self.forget()
         self.why_not = reason
-
-
-def _can_be_followed(module: nn.Module) -> bool:
-    # DataParallel makes copies for every forward; they have no name, and the originals are not called.
-    return not isinstance(module, torch.jit.ScriptModule) and "_is_replica" not in vars(module)

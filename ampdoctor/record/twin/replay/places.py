@@ -46,7 +46,8 @@ class ReplayPlaces(Places):
         """Be told of each module that begins and ends."""
         patches = Patches()
         # Torch asks in order to warn of hooks that fire twice on a compiled module; of ours the user knows nothing.
-        patches.replace(torch_hooks, "_has_any_global_hook", lambda: False)
+        if hasattr(torch_hooks, "_has_any_global_hook"):
+            patches.replace(torch_hooks, "_has_any_global_hook", lambda: False)
         enter, leave = self.enter, self.leave
 
         def before(module: nn.Module, _: tuple[Any, ...]) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ampdoctor.record.headroom import device_in_use, room_beside_step
 from ampdoctor.record.twin.local.local_twins import LocalTwins
+from ampdoctor.record.twin.obstacles import untried
 from ampdoctor.record.twin.onsets import Onsets
 from ampdoctor.record.twin.replay.again import replay
 from ampdoctor.record.twin.replay.kept import RootCalls
@@ -26,15 +28,16 @@ class Replays:
 
     Args:
         state: the step at hand.
+        always: replay every failure, and in spite of what cannot be taken back.
 
     Attributes:
         kept: the step at hand.
         asked: the last step that has failed in time, whether it was replayed or not.
     """
 
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self.kept = RootCalls(state)
+    def __init__(self, state: State, *, always: bool) -> None:
+        self._state, self._always = state, always
+        self.kept = RootCalls(state, _most_bytes)
         self._onsets = Onsets()
         self.asked: int | None = None
 
@@ -43,16 +46,23 @@ class Replays:
         """Whether a step is being executed again: nothing of it is to be recorded as the training's."""
         return self.kept.replaying
 
-    def would(self, step: int, *, always: bool) -> bool:
-        """Whether `step` would be replayed if it failed now."""
-        return self.asked != step and (always or self._onsets.would_begin("failure", step))
+    def step_ended(self) -> None:
+        """Let go of the step, and keep the next one where twins have been tried on its device or were asked for."""
+        self.kept.forget()
+        wanted = self._always or untried() is None
+        if self.kept.enabled != wanted:
+            self.kept.enabled = wanted
 
-    def due(self, step: int, *, always: bool) -> bool:
+    def would(self, step: int) -> bool:
+        """Whether `step` would be replayed if it failed now."""
+        return self.asked != step and (self._always or self._onsets.would_begin("failure", step))
+
+    def due(self, step: int) -> bool:
         """Whether `step`, which has just failed, is to be replayed: at an onset of trouble, once a step."""
         if self.asked == step:
             return False
         self.asked = step
-        return self._onsets.begins("failure", step) or always
+        return self._onsets.begins("failure", step) or self._always
 
     def replay(self, plan: Plan, scale: float | None) -> None:
         """Execute the step at hand again with twins, at the run's loss scale `scale`, and queue the rows."""
@@ -70,6 +80,7 @@ class Replays:
             on_error=self._failed,
             seeded=lambda seed: seeds.append(_seed(worlds, seed, scale)),
             harvest=lambda gradients: self._compare(worlds, gradients) if all(seeds) else None,
+            hooks_too=self._always,
         )
         if outcome.declined is None:
             worlds.total()
@@ -98,6 +109,15 @@ class Replays:
     def _failed(self, error: Exception) -> None:
         if self._state.guard.strict:
             raise error
+
+
+_MOST_BYTES = 256 << 20
+
+
+def _most_bytes() -> float:
+    """Return how much may be kept from being freed on every step; asked once a step, so the host's is not looked at."""
+    device = device_in_use()
+    return _MOST_BYTES if device.type == "cpu" else min(_MOST_BYTES, room_beside_step(device))
 
 
 def _seed(worlds: Worlds, seed: torch.Tensor, scale: float | None) -> bool:

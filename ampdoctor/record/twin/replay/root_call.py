@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ampdoctor.record.tensors import tensors_in
-from ampdoctor.record.twin.replay.bits import sample
+from ampdoctor.record.twin.replay.bits import checksum, same_bits, sample
+from ampdoctor.record.twin.replay.tensor_places import Kept, Lies
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
     from ampdoctor.record.callsite import CallSite
+    from ampdoctor.record.twin.replay.arrived import Cast, Wide
     from ampdoctor.record.twin.replay.roots import Root
     from ampdoctor.record.twin.replay.surroundings import Autocast, Randomness
 
 _MOST_ITEMS = 1000
 _MAX_DEPTH = 8
-
-
-class Kept(NamedTuple):
-    """A tensor by reference, good as long as it has that version."""
-
-    tensor: torch.Tensor
-    version: int | None
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Kept:
-        """Keep `tensor` as it is now."""
-        return cls(tensor, version_of(tensor))
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether nobody has written to it since."""
-        return version_of(self.tensor) == self.version
 
 
 @dataclass(eq=False)
@@ -48,6 +33,7 @@ class Output:
         index: which of the tensors in the call's result.
         dtype: its dtype.
         bits: some of its elements.
+        checksum: of all of them, where that can be had and the elements kept are not all.
         place: where it lies in memory.
         gradients: what arrived at it, by backward pass.
         wide: the same before it was cast to half, where the consumer of the output is a cast.
@@ -57,42 +43,31 @@ class Output:
     index: int
     dtype: torch.dtype
     bits: torch.Tensor
+    checksum: torch.Tensor | None
     place: Lies
-    gradients: dict[int, Kept] = field(default_factory=dict)
-    wide: dict[int, Kept] = field(default_factory=dict)
+    gradients: dict[int, Kept | Cast] = field(default_factory=dict)
+    wide: dict[int, Wide] = field(default_factory=dict)
     open: bool = True
 
     @classmethod
     def of(cls, index: int, tensor: torch.Tensor) -> Output:
         """Describe a tensor that a call has just returned."""
-        return cls(index, tensor.dtype, sample(tensor), Lies.of(tensor))
+        return cls(index, tensor.dtype, sample(tensor), checksum(tensor), Lies.of(tensor))
+
+    def came_out_again(self, tensor: torch.Tensor) -> bool:
+        """Whether `tensor` is the same, as far as was looked at. Waits for the device."""
+        if not same_bits(sample(tensor), self.bits):
+            return False
+        if self.checksum is None or self.place[1:4] != Lies.of(tensor)[1:4]:
+            return True
+        again = checksum(tensor)
+        return again is not None and torch.equal(again, self.checksum)
 
     def close(self) -> None:
         """The step is over; its graph, which may live on, must not keep anything."""
         self.open = False
         self.gradients.clear()
         self.wide.clear()
-
-
-class Lies(NamedTuple):
-    """Where a tensor lies in memory, without keeping that."""
-
-    storage: weakref.ref[Any]
-    offset: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    version: int | None
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Lies:
-        """Return the place of a strided tensor."""
-        storage = weakref.ref(tensor.untyped_storage())
-        shape, stride = tuple(tensor.shape), tensor.stride()
-        return cls(storage, int(tensor.storage_offset()), shape, stride, version_of(tensor))
-
-    def holds(self, tensor: torch.Tensor) -> bool:
-        """Whether `tensor` is what lay there, unchanged."""
-        return self.storage() is tensor.untyped_storage() and self[1:] == Lies.of(tensor)[1:]
 
 
 @dataclass(eq=False)
@@ -152,6 +127,11 @@ class Inputs:
         self.kept: list[Kept] = []
         self.fault: str | None = None
 
+    @property
+    def devices(self) -> frozenset[torch.device]:
+        """Where they are."""
+        return frozenset(tensor.device for tensor, _ in self.kept)
+
     def keep(self, value: Any, depth: int = _MAX_DEPTH) -> Any:
         """Return `value` as it is to be handed in again."""
         kind = type(value)
@@ -210,8 +190,3 @@ def takes_gradients(tensor: torch.Tensor) -> bool:
         and tensor.is_floating_point()
         and tensor.device.type != "meta"
     )
-
-
-def version_of(tensor: torch.Tensor) -> int | None:
-    """Return the version counter; tensors made in inference mode have none."""
-    return None if tensor.is_inference() else tensor._version

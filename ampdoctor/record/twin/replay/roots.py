@@ -6,6 +6,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
@@ -15,7 +16,6 @@ from ampdoctor.record.twin.replay.surroundings import HOSTS, drawn_between, host
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import torch
     from torch import nn
 
 _WATCHED = 32
@@ -30,11 +30,13 @@ class Root:
     Attributes:
         module: itself, weakly.
         draws: the generators outside torch that its calls draw from.
+        devices: where its weights and buffers were when it was last looked at.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = weakref.ref(module)
         self.draws = HOSTS
+        self.devices = _devices(module)
         self._learnt = False
         self._weights = [weakref.ref(p) for p in _spread(trained(module))]
         self._moving: list[weakref.ref[torch.Tensor]] = []
@@ -54,6 +56,7 @@ class Root:
         """A call begins in an examined step."""
         module = self.module()
         if module is not None:
+            self.devices = _devices(module)
             buffers = [(b, b._version) for b in _influential_buffers(module)]
             self._before = host_states(), buffers
 
@@ -72,6 +75,22 @@ class Root:
     def learn_nothing(self) -> None:
         """The call was left by an exception, or the step is over."""
         self._before = None
+
+
+def _devices(module: nn.Module) -> frozenset[torch.device]:
+    return frozenset(
+        tensor.device
+        for part in modules_below(module)
+        for kind in ("_parameters", "_buffers")
+        for tensor in parts(part, kind).values()
+        if tensor is not None
+    )
+
+
+def can_be_followed(module: nn.Module) -> bool:
+    """Whether calls of `module` by the training itself can be executed again."""
+    # DataParallel makes copies for every forward; they have no name, and the originals are not called.
+    return not isinstance(module, torch.jit.ScriptModule) and "_is_replica" not in vars(module)
 
 
 def trained(module: nn.Module) -> Iterator[nn.Parameter]:

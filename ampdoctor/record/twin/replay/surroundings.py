@@ -36,9 +36,11 @@ class Randomness:
     hosts: dict[str, Any]
 
     @classmethod
-    def now(cls, hosts: frozenset[str] = HOSTS) -> Randomness:
-        """Return the states as they are, of `hosts` those that are loaded."""
-        generators = [torch.default_generator, *_cuda_generators()]
+    def now(
+        cls, hosts: frozenset[str] = HOSTS, devices: frozenset[torch.device] | None = None
+    ) -> Randomness:
+        """Return the states as they are, of `hosts` those that are loaded, of `devices` and the present one, or all."""
+        generators = [torch.default_generator, *_cuda_generators(devices)]
         return cls(tuple((g, g.get_state()) for g in generators), host_states(hosts))
 
     def put_back(self) -> None:
@@ -105,8 +107,15 @@ def inside_autocast() -> bool:
     return bool(torch.autocast_decrement_nesting())
 
 
-def _cuda_generators() -> tuple[torch.Generator, ...]:
-    return tuple(torch.cuda.default_generators) if cuda_in_use() else ()
+def _cuda_generators(devices: frozenset[torch.device] | None) -> tuple[torch.Generator, ...]:
+    if not cuda_in_use():
+        return ()
+    every: tuple[torch.Generator, ...] = tuple(torch.cuda.default_generators)
+    if devices is None:
+        return every
+    present = torch.cuda.current_device()
+    wanted = {device.index for device in devices if device.type == "cuda"} | {present}
+    return tuple(generator for index, generator in enumerate(every) if index in wanted)
 
 
 def _same_state(a: Any, b: Any) -> bool:
