@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     import torch
 
 
+_MANY = 4096
+"""Entries from which on those of tensors that are gone are thrown away."""
+
+
 class Blanks:
     """Keeps them by storage."""
 
@@ -21,19 +25,19 @@ class Blanks:
     def add(self, tensor: torch.Tensor, maker: str) -> None:
         """Note a tensor that the operation `maker` has just allocated."""
         storage = tensor.untyped_storage()
-        key = storage._cdata
-        self._makers[key] = weakref.ref(storage, lambda ref: self._died(key, ref)), maker
+        if len(self._makers) >= _MANY:
+            alive = {key: (ref, by) for key, (ref, by) in self._makers.items() if ref() is not None}
+            self._makers = alive
+        # No callback: code of ours in the middle of the user's would swallow a Ctrl-C.
+        self._makers[storage._cdata] = weakref.ref(storage), maker
 
     def take(self, tensor: torch.Tensor) -> str | None:
         """Return what has allocated `tensor` if nothing has written to it; from now on it is like any other."""
-        found = self._makers.pop(tensor.untyped_storage()._cdata, None)
-        return None if found is None else found[1]
+        storage = tensor.untyped_storage()
+        found = self._makers.pop(storage._cdata, None)
+        # The address may belong to another storage by now.
+        return found[1] if found is not None and found[0]() is storage else None
 
     def clear(self) -> None:
         """Forget all of them."""
         self._makers.clear()
-
-    def _died(self, key: int, ref: weakref.ref[Any]) -> None:
-        found = self._makers.get(key)
-        if found is not None and found[0] is ref:
-            self._makers.pop(key, None)

@@ -46,12 +46,19 @@ class CarriedTwin:
         self.counterfactual = counterfactual
         self.storages = TwinStorages()
         self.not_twinned: Counter[str] = Counter()
+        self._mixed = False
         self._dtype = counterfactual.dtype
         self._any_island = bool(counterfactual.fp32_modules)
         self._seeds = Seeds(self.storages, self._dtype, self.not_twinned)
         self._outside = Outside(self.storages, self.not_twinned)
         self._conversion = Conversion(self.storages, self.not_twinned, any_island=self._any_island)
         self.before_kernel = self._outside.before_kernel
+
+    @property
+    def mixed(self) -> bool:
+        """Whether some of its gradients, taken over from the run, are at the run's loss scale and not at its own."""
+        taken = self._mixed or self._outside.in_backward
+        return taken and self.counterfactual.loss_scale is not None
 
     def before(self, operation: Operation) -> Callable[[Any], None] | None:
         """Prepare the twin of an operation that is about to run.
@@ -260,6 +267,7 @@ class CarriedTwin:
         for tensor in (*dense(result), *dense(list(operation.written()))):
             if has_memory(tensor):
                 self.storages.take_over(tensor, half)
+                self._mixed |= operation.place.backward and tensor.is_floating_point()
 
     def _name(self, operation: Operation, reason: str) -> None:
         self.not_twinned[f"{operation.traits.name}: {reason}"] += 1

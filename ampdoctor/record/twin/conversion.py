@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ampdoctor.record.twin.operations import Operation
-    from ampdoctor.record.twin.storages import Twin, TwinStorages
+    from ampdoctor.record.twin.storages import TwinStorages
+    from ampdoctor.record.twin.twin import Twin
 
 
 class Conversion:

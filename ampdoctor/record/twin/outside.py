@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.record.modules import in_backward
 from ampdoctor.record.twin.blanks import Blanks
 from ampdoctor.record.twin.kinds import dense, has_memory
 from ampdoctor.record.twin.operations import Kind
@@ -28,11 +29,15 @@ class Outside:
     Args:
         storages: the twins.
         not_twinned: where to name what was found.
+
+    Attributes:
+        in_backward: something was found in a backward pass.
     """
 
     def __init__(self, storages: TwinStorages, not_twinned: Counter[str]) -> None:
         self._storages, self._not_twinned = storages, not_twinned
         self._blanks = Blanks()
+        self.in_backward = False
 
     def allocated(self, tensor: torch.Tensor, maker: str) -> None:
         """The operation `maker` has made room for values."""
@@ -62,6 +67,7 @@ class Outside:
     def _written(self, tensor: torch.Tensor, maker: str) -> None:
         """From now on the run's values stand for the twin, until an operation writes others."""
         self._not_twinned[f"{maker}: written outside torch's operations"] += 1
+        self.in_backward |= in_backward()
         self._storages.forget(tensor)
 
     def before_kernel(self, name: str, tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -81,6 +87,7 @@ class Outside:
             for tensor, before in known:
                 self._storages.take_over_changed(tensor, before)
             if floats:
+                self.in_backward |= in_backward()
                 self._not_twinned[f"{name}: launched outside torch's operations"] += 1
 
         return after

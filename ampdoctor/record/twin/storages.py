@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ampdoctor.record.twin.counterfactual import HALVES
-from ampdoctor.record.twin.geometry import Geometry, alike, fill, geometry, laid_over
+from ampdoctor.record.twin.geometry import alike, fill, geometry, laid_over
 from ampdoctor.record.twin.streams import stream_of, used_here
 from ampdoctor.record.twin.threads import LOCK
+from ampdoctor.record.twin.twin import Twin, Watch
 
 
 class NotTwinnable(Exception):  # noqa: N818 - a reason, told in the trace, and no error of anybody's
@@ -32,33 +34,6 @@ class Budget:
     used: int = 0
 
 
-@dataclass(eq=False)
-class Twin:
-    """The twin of one storage.
-
-    Attributes:
-        of: the storage itself, weakly.
-        storage: its values in the twin's world.
-        dtype: dtype of the values that are half in the run.
-        narrow: bytes of an element in the run.
-        wide: bytes of an element of the twin.
-        borrowed: `storage` belongs to somebody else and is copied before it is written to.
-        verbatim: the twin as it is, where its shape is another than the run's (what was chosen by value).
-        place: shape, stride and offset of the run's tensor that `verbatim` is the twin of.
-        stream: the CUDA stream that `storage` was allocated on.
-    """
-
-    of: weakref.ref[Any]
-    storage: Any
-    dtype: torch.dtype
-    narrow: int
-    wide: int
-    borrowed: bool = False
-    verbatim: torch.Tensor | None = None
-    place: Geometry | None = None
-    stream: Any = None
-
-
 class TwinStorages:
     """The twins of one counterfactual.
 
@@ -70,6 +45,7 @@ class TwinStorages:
 
     def __init__(self) -> None:
         self._twins: dict[int, Twin] = {}
+        self._dead: deque[Watch] = deque()
         self._lent: dict[int, list[weakref.ref[Twin]]] = {}
         self._held: dict[int, list[int]] = {}
         self.bytes = 0
@@ -77,6 +53,7 @@ class TwinStorages:
         self.budget = Budget()
 
     def __len__(self) -> int:
+        self._bury()
         return len(self._twins)
 
     def clear(self) -> None:
@@ -90,6 +67,8 @@ class TwinStorages:
 
     def of(self, tensor: torch.Tensor) -> Twin | None:
         """Return the twin of the tensor's storage, None where the run's own values stand for it."""
+        if self._dead:
+            self._bury()
         return self._twins.get(tensor.untyped_storage()._cdata)
 
     def view(self, tensor: torch.Tensor, twin: Twin) -> torch.Tensor:
@@ -227,7 +206,7 @@ class TwinStorages:
         key, narrow_wide = of._cdata, _sizes(tensor, dtype)
         self._drop(key)
         twin = Twin(
-            weakref.ref(of, lambda ref: self._died(key, ref)),
+            Watch(of, self._dead.append, key),
             storage,
             dtype,
             *narrow_wide,
@@ -240,13 +219,15 @@ class TwinStorages:
         self._hold(storage, ours=not borrowed)
         return twin
 
-    def _died(self, key: int, ref: weakref.ref[Any]) -> None:
+    def _bury(self) -> None:
+        """Drop the twins of storages that have died since."""
         with LOCK:
-            twin = self._twins.get(key)
-            if (
-                twin is not None and twin.of is ref
-            ):  # else the address belongs to another storage by now
-                self._drop(key)
+            while self._dead:
+                watch = self._dead.pop()
+                twin = self._twins.get(watch.key)
+                # Else the address belongs to another storage by now.
+                if twin is not None and twin.of is watch:
+                    self._drop(watch.key)
 
     def _drop(self, key: int) -> None:
         twin = self._twins.pop(key, None)

@@ -66,7 +66,7 @@ class Worlds:
             return
         values = _dense(tensor)
         try:
-            found = [(c.counterfactual, c.values(values)) for c in self.carried]
+            found = [(c.counterfactual, c.values(values)) for c in self.carried if not c.mixed]
             reference = self._reference.values(values)
         except NotTwinnable:
             return

@@ -66,6 +66,7 @@ def test_two_threads_under_one_mode() -> None:
             expected = torch.tanh(expected @ expected) + 0.1
         assert torch.equal(twin.values(found[n]), expected)
     del found[0], found[1], x
+    assert len(twin.storages) == 0
     assert twin.storages.bytes == 0
     assert mode.operations == 2 * 200 * 3
 
