@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +26,9 @@ _DICTIONARIES = (
     "_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks", "_global_forward_hooks",
     "_global_forward_hooks_always_called", "_global_forward_hooks_with_kwargs",
 )  # fmt: skip
+
+_SHOWS_NAMED = "with_kwargs" in signature(torch_hooks.register_module_forward_hook).parameters
+"""Older versions of torch keep a call's named arguments from global hooks."""
 
 
 class GlobalHooks:
@@ -45,7 +49,8 @@ class GlobalHooks:
 
     def install(self) -> None:
         """Get ready, without any hook yet."""
-        self._patches.replace(torch_hooks, "_has_any_global_hook", self._any_of_the_users)
+        if hasattr(torch_hooks, "_has_any_global_hook"):
+            self._patches.replace(torch_hooks, "_has_any_global_hook", self._any_of_the_users)
         self._watch_compiler()
         if self._compiler is None:
             self._patches.around(torch, "compile", _nothing, self._watch_compiler)
@@ -66,8 +71,17 @@ class GlobalHooks:
         self._watch_compiler()
         self._handles = [
             torch_hooks.register_module_forward_pre_hook(self._before),
-            torch_hooks.register_module_forward_hook(self._after, with_kwargs=True),
+            self._put_after(),
         ]
+
+    def _put_after(self) -> RemovableHandle:
+        register: Any = torch_hooks.register_module_forward_hook
+        if _SHOWS_NAMED:
+            handle: RemovableHandle = register(self._after, with_kwargs=True)
+            return handle
+        after = self._after
+        without: RemovableHandle = register(lambda module, args, out: after(module, args, {}, out))
+        return without
 
     def take_off(self) -> None:
         """Take the hooks off."""
@@ -75,7 +89,7 @@ class GlobalHooks:
         for handle in self._handles:
             handle.remove()
             # Torch forgets to, and "has any global hook" would stay true for ever.
-            torch_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
+            getattr(torch_hooks, "_global_forward_hooks_with_kwargs", {}).pop(handle.id, None)
         self._handles.clear()
 
     def _watch_compiler(self, *_: object) -> None:
@@ -100,7 +114,9 @@ class GlobalHooks:
     def _any_of_the_users(self) -> bool:
         """Torch asks in order to warn of hooks that fire twice on a compiled module; of ours the user knows nothing."""
         own = {handle.id for handle in self._handles}
-        return any(key not in own for name in _DICTIONARIES for key in getattr(torch_hooks, name))
+        return any(
+            key not in own for name in _DICTIONARIES for key in getattr(torch_hooks, name, ())
+        )
 
 
 def _nothing(*_: object, **__: object) -> None:

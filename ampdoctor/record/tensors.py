@@ -135,7 +135,7 @@ class TensorLog:
             return None
         try:
             key = self.measure(tensor, extra[0] if extra else None)
-        except torch.OutOfMemoryError:
+        except torch.cuda.OutOfMemoryError:
             # The user's own step may still fit: this row is given up, and nothing else.
             return None
         module, role, slot = site

@@ -229,7 +229,7 @@ class CarriedTwin:
                     operation.function, args, kwargs
                 )
         except (RuntimeError, TypeError, ValueError, IndexError, NotTwinnable) as error:
-            if isinstance(error, torch.OutOfMemoryError):
+            if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise
             self._name(operation, str(error).partition("\n")[0][:120])
             self._take_over(operation, result)

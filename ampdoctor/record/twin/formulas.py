@@ -89,7 +89,7 @@ def _follow(
             (twin,) = torch.autograd.grad(_CHANGING[name](node, leaf), leaf, gradient)
         carried.replace(ours, twin)
     except (NotTwinnable, RuntimeError) as reason:
-        if isinstance(reason, torch.OutOfMemoryError):
+        if isinstance(reason, torch.cuda.OutOfMemoryError):
             raise
         carried.not_twinned[f"{name}: {str(reason).partition(chr(10))[0][:120]}"] += 1
 

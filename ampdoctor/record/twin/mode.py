@@ -106,7 +106,7 @@ class TwinMode(OwnMode):
         waiting = self._look(lambda: self._before(func, args, kwargs))
         try:
             result = called(func, args, kwargs)
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             waiting = None
             if not self._made_room(func, error):
                 raise
@@ -136,7 +136,7 @@ class TwinMode(OwnMode):
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _made_room(self, func: Any, error: torch.OutOfMemoryError) -> bool:
+    def _made_room(self, func: Any, error: torch.cuda.OutOfMemoryError) -> bool:
         """The run is out of memory, of which the followers have some: give it up.
 
         Returns whether the operation can be called once more, as nothing of it has happened yet.

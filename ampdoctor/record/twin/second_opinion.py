@@ -148,7 +148,7 @@ class SecondOpinion:
         """A follower failed: the run goes on without it."""
         self._declined = reason_of(error)
         self._release()
-        if self._guard.strict and not isinstance(error, torch.OutOfMemoryError):
+        if self._guard.strict and not isinstance(error, torch.cuda.OutOfMemoryError):
             raise error
 
     def _release(self) -> None:

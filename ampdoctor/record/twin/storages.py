@@ -253,7 +253,7 @@ class TwinStorages:
 
     def _check(self, size: int) -> None:
         if size > 0 and self.budget.used + size > self.budget.limit:
-            raise torch.OutOfMemoryError(f"twins may take {self.budget.limit:.0f} bytes")
+            raise torch.cuda.OutOfMemoryError(f"twins may take {self.budget.limit:.0f} bytes")
 
     def _grow(self, size: int) -> None:
         self._check(size)

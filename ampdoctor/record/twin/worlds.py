@@ -122,7 +122,7 @@ def named(followers: Iterable[Follower]) -> list[str]:
 
 def reason_of(error: Exception) -> str:
     """Return why a second opinion ended, in one line."""
-    if isinstance(error, torch.OutOfMemoryError):
+    if isinstance(error, torch.cuda.OutOfMemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
 

@@ -76,7 +76,7 @@ def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
             twin = Draws.of(operation).again(operation.function, args, kwargs)
         else:
             twin = operation.function(*args, **kwargs)
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         raise NotExecutedError("out of memory") from None
     except NotTwinnable as reason:
         raise NotExecutedError(str(reason)) from None

@@ -152,7 +152,7 @@ class _Again:
                 self._ours(harvest)(self._backward.gradients())
         except (NotTheSameError, NotRestorableError) as error:
             declined = str(error)
-        except torch.OutOfMemoryError:
+        except torch.cuda.OutOfMemoryError:
             declined = "out of memory"
         except Exception as error:  # noqa: BLE001 - the user's code, at a time it was not written for
             declined = f"it failed when it was executed again: {told(error)}"
@@ -174,7 +174,7 @@ class _Again:
                 return
             try:
                 callback(value)
-            except torch.OutOfMemoryError:
+            except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - told at the end
                 self._errors.append(error)

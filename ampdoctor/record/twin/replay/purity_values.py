@@ -183,7 +183,9 @@ def home(obj: Any) -> str:
     elif isinstance(obj, types.BuiltinFunctionType):
         owner = obj.__self__
         name = owner.__name__ if isinstance(owner, types.ModuleType) else None
-        name = name or (owner.__module__ if isinstance(owner, type) else type(owner).__module__)
+        kind = owner if isinstance(owner, type) else type(owner)
+        variable = kind.__name__ == "_VariableFunctionsClass"
+        name = name or ("torch" if variable else kind.__module__)
     else:
         kind = obj if isinstance(obj, type) else type(obj)
         name = kind.__module__
@@ -230,7 +232,18 @@ METHODS_OF_MODULES = frozenset(
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict)
 """Of exactly these types, what a module holds is put back."""
 
-_STATEFUL = ("set_", "use_", "register", "reset_", "manual_seed", "seed", "init_", "_set", "enable_", "disable_")
+_STATEFUL = (
+    "set_",
+    "use_",
+    "register",
+    "reset_",
+    "manual_seed",
+    "seed",
+    "init_",
+    "_set",
+    "enable_",
+    "disable_",
+)
 _STATEFUL_NAMES = frozenset(
     "save load backward empty_cache compile seed_all initial_seed fork swap_tensors wait import_ir_module "
     "set_detect_anomaly cudart ipc_collect from_file".split()
