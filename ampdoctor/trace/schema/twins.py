@@ -38,7 +38,9 @@ class TwinStepRow:
     twin_bytes: int | None = nullable(INT, "Most memory that the twins held at a time.", "bytes")
     eager: bool = required(BOOL, "Compiled modules ran eagerly for this step.")
     confirmed: bool | None = nullable(
-        BOOL, "replay: in the run's own settings it came out as the step had, to the bit."
+        BOOL,
+        "replay: in the run's own settings every output came out as in the step: to the bit for outputs of up to 4096 "
+        "elements, by a checksum over all bits for those of up to 2^24, by 4096 elements for larger ones.",
     )
 
 
