@@ -15,6 +15,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
 from ampdoctor.record.recorder import STRICT_VARIABLE, Recorder
+from ampdoctor.record.twin.eager import compiles
 from tests.record.recording import Recording
 from tests.record.training import Training
 
@@ -43,6 +44,8 @@ def _fresh_process() -> Iterator[None]:
     """Optimizers of earlier tests would be taken for the training's own: the recorder looks for those that live."""
     gc.collect()
     torch.manual_seed(0)
+    if compiles():
+        torch._dynamo.reset()  # a process that has compiled something gets no second opinion unasked
     yield
     torch.set_default_dtype(torch.float32)
 
