@@ -12,7 +12,7 @@ import numpy as np
 from ampdoctor.record.headroom import device_in_use, room_beside_step
 from ampdoctor.record.twin.obstacles import obstacle
 from ampdoctor.record.twin.onsets import Onsets
-from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals
+from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals, declined
 from ampdoctor.record.twin.replay.replays import Replays
 from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
@@ -131,7 +131,7 @@ class SecondOpinions:
             self.current = SecondOpinion(log, plan, self._state.guard, self._state.sites)
             self.current.begin()
         else:
-            log.row("twin_steps", lambda _: _declined(log.step, plan, "carried"))
+            log.row("twin_steps", lambda _: declined(log.step, plan, "carried"))
 
     def would_replay(self) -> bool:
         """Whether the step at hand would be replayed if it failed."""
@@ -154,14 +154,14 @@ class SecondOpinions:
         if plan.local:
             self.replays.replay(plan, scale)
         else:
-            log.row("twin_steps", lambda _: _declined(log.step, plan, "replay"))
+            log.row("twin_steps", lambda _: declined(log.step, plan, "replay"))
 
     def missed(self, kind: str, step: int) -> None:
         """It shows only now that `step` has failed: its inputs are gone, and the weights have moved on."""
         unseen = self.replays is not None and self.replays.asked != step
         if unseen and kind in FAILURES and self._misses.begins(kind, step):
             plan = _nothing(kind, "that it failed was not known before the optimizer had stepped")
-            self._state.log.row("twin_steps", lambda _: _declined(step, plan, "replay"))
+            self._state.log.row("twin_steps", lambda _: declined(step, plan, "replay"))
 
     def end(self, wall_seconds: float) -> None:
         """The step is over."""
@@ -222,10 +222,3 @@ class SecondOpinions:
 
 def _nothing(reason: str, why: str | None) -> Plan:
     return Plan(reason, "fp16", (), local=False, declined=why)
-
-
-def _declined(step: int, plan: Plan, kind: str) -> TwinStepRow:
-    return TwinStepRow(
-        step=step, kind=kind, reason=plan.reason, counterfactuals=[], declined=plan.declined, not_twinned=[],
-        operations=0, eager=False,
-    )  # fmt: skip

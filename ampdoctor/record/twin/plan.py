@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.formats import FP16, format_of_dtype
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
-from ampdoctor.trace.schema import CallRow, OpRow, StepRow, TensorRow, TwinRow
+from ampdoctor.trace.schema import CallRow, OpRow, StepRow, TensorRow, TwinRow, TwinStepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -192,3 +192,11 @@ def _with_scale(known: Knowledge, best: float) -> Sequence[Counterfactual]:
         return [scaled]
     sizes = sorted({n for n in (1, 2, _MOST_ISLANDS) if n <= len(modules)})
     return [scaled, *(Counterfactual("fp16", best, tuple(modules[:n])) for n in sizes)]
+
+
+def declined(step: int, plan: Plan, kind: str) -> TwinStepRow:
+    """Return the row of a second opinion that was not given; `plan` says why."""
+    return TwinStepRow(
+        step=step, kind=kind, reason=plan.reason, counterfactuals=[], declined=plan.declined, not_twinned=[],
+        operations=0, eager=False,
+    )  # fmt: skip

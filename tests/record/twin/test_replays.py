@@ -158,3 +158,40 @@ def test_no_second_opinion_where_none_is_wanted(recording: Recording, loop: Loop
     assert not run.twin_steps
     assert not run.twins
     assert not run.ops
+
+
+CALLS = 0
+
+
+class Counting(nn.Module):
+    """What it does cannot be taken back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global CALLS  # noqa: PLW0603
+        CALLS += 1
+        return x * 1.0
+
+
+@pytest.mark.parametrize(("prove", "calls"), [(None, 4), (True, 5)])
+def test_what_cannot_be_taken_back_is_done_again_on_demand_only(
+    recording: Recording, prove: bool | None, calls: int
+) -> None:
+    global CALLS  # noqa: PLW0603
+    CALLS = 0
+    model = nn.Sequential(nn.Linear(4, 4), Counting())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4)
+    with recording.start(prove=prove):
+        for step in range(4):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = model(torch.randn(2, 4)).float().square().mean()
+            scaler.scale(loss * 1e9 if step == 3 else loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert calls == CALLS
+    (row,) = replays(recording.run)
+    assert (row.declined is None) == bool(prove)
+    if not prove:
+        assert "a global is assigned" in (row.declined or "")
+        assert "--prove" in (row.declined or "")

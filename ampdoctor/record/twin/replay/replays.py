@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from ampdoctor.record.headroom import device_in_use, room_beside_step
 from ampdoctor.record.twin.local.local_twins import LocalTwins
-from ampdoctor.record.twin.obstacles import untried
+from ampdoctor.record.twin.obstacles import ON_REQUEST, untried
 from ampdoctor.record.twin.onsets import Onsets
+from ampdoctor.record.twin.plan import declined
 from ampdoctor.record.twin.replay.again import replay
 from ampdoctor.record.twin.replay.kept import RootCalls
+from ampdoctor.record.twin.replay.purity import effect
 from ampdoctor.record.twin.worlds import Worlds, named
 from ampdoctor.trace.schema import TwinStepRow
 
@@ -67,6 +70,12 @@ class Replays:
     def replay(self, plan: Plan, scale: float | None) -> None:
         """Execute the step at hand again with twins, at the run's loss scale `scale`, and queue the rows."""
         log = self._state.log
+        done = None if self._always else self._effect()
+        if done is not None:
+            why = f"not all that the model does can be taken back: {done}; {ON_REQUEST}"
+            row = declined(log.step, replace(plan, declined=why), "replay")
+            log.row("twin_steps", lambda _: row)
+            return
         worlds = Worlds(log, plan.counterfactuals, plan.half)
         worlds.scale, worlds.seeded = scale, True
         local = LocalTwins(log, source="replay")
@@ -89,6 +98,17 @@ class Replays:
         log.row("twin_steps", lambda _: row)
         worlds.clear()
 
+    def _effect(self) -> str | None:
+        """Return what the calls of the step may have done beyond what is put back, None where they surely did not."""
+        for call in self.kept.calls:
+            module = call.root.module()
+            reason = None if module is None else effect(module)
+            if reason is None and not _plain((call.args, call.kwargs)):
+                reason = "it is handed objects of the user's own"
+            if reason is not None:
+                return reason
+        return None
+
     def _compare(self, worlds: Worlds, gradients: Gradients) -> None:
         for weight, gradient in gradients:
             path, name = self._state.sites.parameter(weight)
@@ -109,6 +129,29 @@ class Replays:
     def _failed(self, error: Exception) -> None:
         if self._state.guard.strict:
             raise error
+
+
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    torch.Tensor,
+    torch.dtype,
+    torch.device,
+)
+
+
+def _plain(value: object) -> bool:
+    """Whether a value holds nothing but tensors and constants."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(_plain, value.values()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_plain, value))
+    return isinstance(value, _PLAIN)
 
 
 _MOST_BYTES = 256 << 20
