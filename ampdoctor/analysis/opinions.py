@@ -7,6 +7,7 @@ that it had come to: of some gradients and not of others, and it may be of the o
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -25,9 +26,13 @@ for, calls that a replay could not execute."""
 
 @once_per_run
 def twin_rows(run: Run) -> tuple[TwinRow, ...]:
-    """Return what carried twins and replays measured, in order."""
+    """Return what carried twins and replays measured, in order; at a loss scale that is none, nothing was."""
     left_out = _failed(row for row in run.twin_steps if row.kind != "local")
-    return tuple(row for row in run.twins if row.step not in left_out)
+    return tuple(row for row in run.twins if row.step not in left_out and _scaled(row.loss_scale))
+
+
+def _scaled(scale: float | None) -> bool:
+    return scale is None or 0.0 < scale < math.inf
 
 
 @once_per_run

@@ -84,7 +84,7 @@ def parse_scale(text: str) -> float:
     Raises:
         AmpDoctorError: it is no positive number, or too large for a loss scale.
     """
-    hint = "give a positive number: 1024, 2^10 or 2**10"
+    hint = f"give a number from 2^-{LARGEST_POWER} to 2^{LARGEST_POWER}: 1024, 2^10 or 2**10"
     power = POWER.fullmatch(text)
     try:
         exponent = int(power[1]) if power else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +101,28 @@ def test_module_direction_and_line(reentrant: bool | None) -> None:
     assert {r.function for r in rows} >= {"forward", "backward"}
 
 
+def in_thread(act: Callable[[], Any]) -> Any:
+    """Let another thread do it, and return what it does; it numbers its nodes from 0."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(act).result()
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_module_direction_and_line(reentrant: bool | None) -> None:
+    rows = step_rows(reentrant)
+
+    found = {(r.op.removeprefix("aten."), r.direction): (r.module, r.line) for r in rows}
+    assert {r.file for r in rows} == {"tests/record/twin/test_local_places.py"}
+    assert found["addmm", "forward"] == ("block.layer", line_of("layer"))
+    assert found["mm", "backward"] == ("block.layer", line_of("layer"))
+    assert found["gelu", "forward"] == ("block", line_of("gelu"))
+    assert found["gelu_backward", "backward"] == ("block", line_of("gelu"))
+    assert found["exp", "forward"][1] == line_of("exp")
+    assert found["mul", "backward"][1] == line_of("exp")
+    assert found["div", "backward"] == ("", line_of("doubled"))
+    assert {r.function for r in rows} >= {"forward", "backward"}
+
+
 def in_thread(act: Callable[[], Any]) -> None:
     """Let another thread do it."""
     thread = threading.Thread(target=act)
@@ -111,16 +133,21 @@ def in_thread(act: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("reentrant", [None, False, True])
 def test_backward_in_a_device_s_thread(reentrant: bool | None) -> None:
     """On CUDA it is a thread of autograd's that runs backward and what checkpoints compute again."""
+    expected = {(r.op, r.direction): (r.module, r.line) for r in step_rows(reentrant)}
+    rows = in_thread(lambda: rows_with_backward_elsewhere(reentrant))
+    assert {(r.op, r.direction): (r.module, r.line) for r in rows} == expected
+
+
+def rows_with_backward_elsewhere(reentrant: bool | None) -> list[OpRow]:
+    """Train in this thread, whose nodes have few numbers yet, and run backward in another."""
     locally, model = Locally(), Net(reentrant).to(BRAIN)
     locally.follow(model)
     x = torch.randn(2, 4, dtype=BRAIN, requires_grad=True)
-    expected = {(r.op, r.direction): (r.module, r.line) for r in step_rows(reentrant)}
 
     def backward() -> None:
         while torch._C._autograd._get_sequence_nr() < first:
-            torch.ones(2, requires_grad=True).mul(
-                2
-            )  # its nodes will have the numbers of the training's
+            # Its nodes will have the numbers of the training's.
+            torch.ones(2, requires_grad=True).mul(2)
         with locally.mode:
             engine: Any = torch.autograd.Variable._execution_engine
             engine.run_backward((result,), (torch.ones(2, 4, dtype=BRAIN),), False, False, (), True, True)  # fmt: skip
@@ -129,11 +156,18 @@ def test_backward_in_a_device_s_thread(reentrant: bool | None) -> None:
     with locally.mode:
         result = model(x)
     in_thread(backward)
-    rows = locally.rows()
-    assert {(r.op, r.direction): (r.module, r.line) for r in rows} == expected
+    return locally.rows()
 
 
 def test_threads_number_their_nodes_for_themselves() -> None:
+    rows = in_thread(rows_beside_another_thread)
+    found = {(r.op, r.direction): (r.module, r.line) for r in rows}
+    assert found["aten.gelu_backward", "backward"] == ("block", line_of("gelu"))
+    assert found["aten.mm", "backward"] == ("block.layer", line_of("layer"))
+
+
+def rows_beside_another_thread() -> list[OpRow]:
+    """Train in this thread while another one gives its nodes the same numbers."""
     locally, model = Locally(), Net(None).to(BRAIN)
     locally.follow(model)
     x = torch.randn(2, 4, dtype=BRAIN, requires_grad=True)
@@ -149,9 +183,7 @@ def test_threads_number_their_nodes_for_themselves() -> None:
         ahead = torch._C._autograd._get_sequence_nr()
         in_thread(elsewhere)
         result.backward(torch.ones(2, 4, dtype=BRAIN))
-    found = {(r.op, r.direction): (r.module, r.line) for r in locally.rows()}
-    assert found["aten.gelu_backward", "backward"] == ("block", line_of("gelu"))
-    assert found["aten.mm", "backward"] == ("block.layer", line_of("layer"))
+    return locally.rows()
 
 
 def test_what_a_checkpoint_computes_again_is_forward() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ampdoctor.analysis.bf16_costs import bf16_costs
@@ -93,3 +95,9 @@ def test_one_that_never_began_spoils_nothing() -> None:
     run = _step().twin_step("fp32")
     run.twin_step(kind="replay", declined="too little memory for a copy", operations=0)
     assert len(twin_rows(run.build())) == 4
+
+
+@pytest.mark.parametrize("scale", [math.inf, -math.inf, math.nan, 0.0, -2.0])
+def test_at_a_loss_scale_that_is_none_nothing_was_measured(scale: float) -> None:
+    run = RunBuilder().step().twin_step("fp32").twin("run", "", "gradient", loss_scale=scale)
+    assert twin_rows(run.twin("run", "a", "weight_grad", loss_scale=2.0).build())[0].module == "a"
