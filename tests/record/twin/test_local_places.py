@@ -108,29 +108,6 @@ def in_thread(act: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("reentrant", [None, False, True])
-def test_module_direction_and_line(reentrant: bool | None) -> None:
-    rows = step_rows(reentrant)
-
-    found = {(r.op.removeprefix("aten."), r.direction): (r.module, r.line) for r in rows}
-    assert {r.file for r in rows} == {"tests/record/twin/test_local_places.py"}
-    assert found["addmm", "forward"] == ("block.layer", line_of("layer"))
-    assert found["mm", "backward"] == ("block.layer", line_of("layer"))
-    assert found["gelu", "forward"] == ("block", line_of("gelu"))
-    assert found["gelu_backward", "backward"] == ("block", line_of("gelu"))
-    assert found["exp", "forward"][1] == line_of("exp")
-    assert found["mul", "backward"][1] == line_of("exp")
-    assert found["div", "backward"] == ("", line_of("doubled"))
-    assert {r.function for r in rows} >= {"forward", "backward"}
-
-
-def in_thread(act: Callable[[], Any]) -> None:
-    """Let another thread do it."""
-    thread = threading.Thread(target=act)
-    thread.start()
-    thread.join()
-
-
-@pytest.mark.parametrize("reentrant", [None, False, True])
 def test_backward_in_a_device_s_thread(reentrant: bool | None) -> None:
     """On CUDA it is a thread of autograd's that runs backward and what checkpoints compute again."""
     expected = {(r.op, r.direction): (r.module, r.line) for r in step_rows(reentrant)}
