@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.compare import comparison_vector
@@ -79,7 +80,7 @@ class Step:
     def local(self, half: torch.dtype) -> None:
         """Run it with local twins."""
         followers: list[Follower] = [LocalTwins(StepLog(0, "benchmark"))]
-        with TwinMode(followers, Places(lines=True), _raise):
+        with TwinMode(followers, Places(lines=True, site=full_call_site), _raise):
             self(half)
 
     def live_half_bytes(self, half: torch.dtype) -> int:
