@@ -94,8 +94,8 @@ class Guard:
 
 
 def told(error: BaseException) -> str:
-    """Return `Type: message` of an error, whatever its own __str__ does."""
+    """Return `Type: message` of an error, or its type alone, whatever its own __str__ does."""
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:  # noqa: BLE001 - it is the user's code that fails
         return type(error).__name__

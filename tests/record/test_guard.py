@@ -50,3 +50,4 @@ class _MuteError(Exception):
 def test_an_error_in_words() -> None:
     assert told(KeyError("x")) == "KeyError: 'x'"
     assert told(_MuteError()) == "_MuteError"
+    assert told(KeyboardInterrupt()) == "KeyboardInterrupt"
