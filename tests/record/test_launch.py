@@ -94,7 +94,7 @@ def test_ctrl_c(launched: Launched) -> None:
     assert ended.err.rstrip().endswith("KeyboardInterrupt")
     assert "ampdoctor" not in ended.err
     info = launched.run.info
-    assert (info.status, info.exception, info.exit_code) == ("crashed", "KeyboardInterrupt: ", -2)
+    assert (info.status, info.exception, info.exit_code) == ("crashed", "KeyboardInterrupt", -2)
     assert not launched.run.cut
     assert len(launched.run.steps) == 3
 
