@@ -20,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.log import StepLog
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.compare import comparison_vector
-from ampdoctor.record.twin.counterfactual import FP32, HALVES, Counterfactual
+from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
 from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.operations import tensors_of

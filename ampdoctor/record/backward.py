@@ -20,8 +20,7 @@ from ampdoctor.record.autograd_graph import (
     scaled_share,
     site_below,
 )
-from ampdoctor.record.optimizer import HALF
-from ampdoctor.record.tensors import dtype_name
+from ampdoctor.record.tensors import HALVES, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,12 +91,12 @@ class BackwardReader:
                 if state.tensors is not tensors or not before or not after:
                     return
                 wide = before[0]
-                narrow = next((g for g in after if g is not None and g.dtype in HALF), None)
+                narrow = next((g for g in after if g is not None and g.dtype in HALVES), None)
                 # A sum over a broadcast dimension is no longer the same elements.
                 if (
                     wide is None
                     or narrow is None
-                    or wide.dtype in HALF
+                    or wide.dtype in HALVES
                     or wide.shape != narrow.shape
                 ):
                     return

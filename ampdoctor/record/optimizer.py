@@ -13,7 +13,7 @@ from ampdoctor.record.headroom import fits
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
 from ampdoctor.record.sites import live_instances
 from ampdoctor.record.stats import measurable
-from ampdoctor.record.tensors import TensorLog, dtype_name
+from ampdoctor.record.tensors import HALVES, TensorLog, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _WORKING_COPIES = 8
 """FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 class OptimizerNames:
@@ -168,7 +166,7 @@ class WeightExaminer:
             update = _wide(parameter.detach()) - _wide(before)
             extra = None
             if (
-                parameter.dtype in HALF
+                parameter.dtype in HALVES
                 and parameter.grad is not None
                 and measurable(parameter.grad)
                 and understood(before, group, state)

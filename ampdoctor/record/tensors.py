@@ -27,6 +27,10 @@ _MAX_TENSORS = 16
 _MAX_DEPTH = 4
 
 
+HALVES = frozenset({torch.float16, torch.bfloat16})
+"""The dtypes meant by "half"."""
+
+
 def tensors_in(value: Any, depth: int = _MAX_DEPTH) -> Iterator[torch.Tensor]:
     """Yield the tensors in nested tuples, lists, mappings and dataclass-like objects.
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.attention import IN_FP32
 from ampdoctor.record.twin.conversion import Conversion
-from ampdoctor.record.twin.counterfactual import HALVES, Counterfactual
 from ampdoctor.record.twin.kinds import HALF_COMPLEX, check, dense, has_memory, strided
 from ampdoctor.record.twin.operations import Kind, Operation, tensors_of
 from ampdoctor.record.twin.outside import Outside
@@ -26,6 +26,8 @@ from ampdoctor.record.twin.threads import LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from ampdoctor.record.twin.counterfactual import Counterfactual
 
 _COPY = torch.ops.aten._to_copy.default
 _RECORD_STREAM = torch.ops.aten.record_stream.default

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.device_asserts import Checks, fatal, of_the_run
 from ampdoctor.record.twin.geometry import small_part
 from ampdoctor.record.twin.kinds import check, has_memory, with_values

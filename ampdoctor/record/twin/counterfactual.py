@@ -14,9 +14,6 @@ from ampdoctor.formats import FORMATS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HALVES = frozenset({torch.float16, torch.bfloat16})
-"""The dtypes that a counterfactual replaces."""
-
 
 @dataclass(frozen=True)
 class Counterfactual:

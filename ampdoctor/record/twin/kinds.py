@@ -40,8 +40,12 @@ def has_memory(tensor: torch.Tensor) -> bool:
 
 def dense(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in `value`; for a sparse one, what holds its values."""
-    for tensor in tensors_of(value):
-        yield tensor._values() if tensor.layout is torch.sparse_coo else tensor
+    return map(values_of, tensors_of(value))
+
+
+def values_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the dense tensor that holds the values of `tensor`: itself, unless it is sparse."""
+    return tensor._values() if tensor.layout is torch.sparse_coo else tensor
 
 
 def with_values(sparse: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

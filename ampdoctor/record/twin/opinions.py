@@ -127,7 +127,7 @@ class SecondOpinions:
         """Start one on the step of `log`."""
         self._asked = False
         plan = self._plan(reason, self._known.half)
-        if plan.local:
+        if plan.given:
             self.current = SecondOpinion(log, plan, self._state.guard, self._state.sites)
             self.current.begin()
         else:
@@ -151,7 +151,7 @@ class SecondOpinions:
         # A step that failed at once comes before anything is known; what has a scaler is FP16.
         half = self._known.half or ("fp16" if scale is not None else None)
         plan, log = self._plan(kind, half), self._state.log
-        if plan.local:
+        if plan.given:
             self.replays.replay(plan, scale)
         else:
             log.row("twin_steps", lambda _: declined(log.step, plan, "replay"))
@@ -197,7 +197,7 @@ class SecondOpinions:
         wanted = counterfactuals(self._known, half, always=always)
         if self._left:
             wanted = (wanted[0], *self._left)
-        return self._fitting(Plan(reason, half, wanted, local=True))
+        return self._fitting(Plan(reason, half, wanted))
 
     def _fitting(self, plan: Plan) -> Plan:
         """Leave out what there is no memory for, and try it the next time."""
@@ -221,4 +221,4 @@ class SecondOpinions:
 
 
 def _nothing(reason: str, why: str | None) -> Plan:
-    return Plan(reason, "fp16", (), local=False, declined=why)
+    return Plan(reason, "fp16", (), given=False, declined=why)

@@ -40,14 +40,14 @@ class Plan:
         reason: first, asked, or the vital that turned.
         half: name of the format that the run holds in half.
         counterfactuals: the settings; FP32 is the first where there are any.
-        local: look at each operation by itself as well.
+        given: there is one at all; each operation is looked at by itself in any case.
         declined: why there is less than there should be.
     """
 
     reason: str
     half: str
     counterfactuals: tuple[Counterfactual, ...]
-    local: bool
+    given: bool = True
     declined: str | None = None
 
 

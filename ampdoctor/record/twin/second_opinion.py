@@ -43,10 +43,9 @@ class SecondOpinion:
     def __init__(self, log: StepLog, plan: Plan, guard: Guard, sites: Sites) -> None:
         self._log, self._plan, self._guard, self._sites = log, plan, guard, sites
         self._worlds = Worlds(log, plan.counterfactuals, plan.half)
-        self._local = LocalTwins(log) if plan.local else None
-        local: list[Follower] = [self._local] if self._local is not None else []
-        self._followers: list[Follower] = [*self._worlds.carried, *local]
-        self.places = Places(lines=plan.local, site=full_call_site)
+        self._local = LocalTwins(log)
+        self._followers: list[Follower] = [*self._worlds.carried, self._local]
+        self.places = Places(lines=True, site=full_call_site)
         self._mode = TwinMode(self._followers, self.places, self._failed)
         self._formulas = Formulas(self._mode, self._worlds.carried, guard)
         self._eagerly = Eagerly()
@@ -87,10 +86,8 @@ class SecondOpinion:
         # Beside a scaler, a loss that it has not scaled would not be scaled in another setting either.
         self._worlds.seeded = scale is not None or self._log.scale is None
         with self._ours():
-            for carried in self._worlds.carried:
-                wanted = carried.counterfactual.loss_scale
-                if wanted is not None and self._worlds.seeded:
-                    carried.seed(seeds, wanted / (own or 1.0))
+            for carried, factor in self._worlds.rescaled() if self._worlds.seeded else ():
+                carried.seed(seeds, factor)
             if len(roots) == 1 and roots[0].numel() == 1:
                 self._worlds.loss(roots[0])
             self._formulas.backward_begins(roots)
@@ -123,8 +120,7 @@ class SecondOpinion:
         self._eagerly.end()
         if self._mode.on:
             self._worlds.total()
-            if self._local is not None:
-                self._local.finish()
+            self._local.finish()
         row = self._row()
         self._log.row("twin_steps", lambda _: row)
         self._release()

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.geometry import alike, fill, geometry, laid_over
 from ampdoctor.record.twin.streams import stream_of, used_here
 from ampdoctor.record.twin.threads import LOCK

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from ampdoctor.record.headroom import device_in_use, room_beside_step
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.carried import CarriedTwin
-from ampdoctor.record.twin.counterfactual import FP32, HALVES
+from ampdoctor.record.twin.counterfactual import FP32
+from ampdoctor.record.twin.kinds import values_of
 from ampdoctor.record.twin.rows import TwinRows, World
 from ampdoctor.record.twin.storages import Budget, NotTwinnable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ampdoctor.record.log import Scalar, StepLog
     from ampdoctor.record.twin.counterfactual import Counterfactual
@@ -64,7 +66,7 @@ class Worlds:
         """
         if self._reference is None:
             return
-        values = _dense(tensor)
+        values = values_of(tensor)
         try:
             found = [(c.counterfactual, c.values(values)) for c in self.carried if not c.mixed]
             reference = self._reference.values(values)
@@ -85,6 +87,13 @@ class Worlds:
             self._rows.add(
                 world, site, theirs, reference, scale=self.scale, micro_batch=micro_batch, call=call
             )
+
+    def rescaled(self) -> Iterator[tuple[CarriedTwin, float]]:
+        """Yield the twins at another loss scale, each with that scale over the run's."""
+        own = self.scale if isinstance(self.scale, float) and self.scale else 1.0
+        for carried in self.carried:
+            if carried.counterfactual.loss_scale is not None:
+                yield carried, carried.counterfactual.loss_scale / own
 
     def loss(self, root: torch.Tensor) -> None:
         """Queue the value that a backward pass starts from, in every world."""
@@ -125,8 +134,3 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return "out of memory"
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a sparse gradient lie in a dense tensor of their own."""
-    return tensor._values() if tensor.layout is torch.sparse_coo else tensor

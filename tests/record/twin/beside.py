@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.carried import CarriedTwin
-from ampdoctor.record.twin.counterfactual import FP32, HALVES, Counterfactual
+from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.operations import Kind, tensors_of, traits_of
 
 WIDER = dict.fromkeys(HALVES, torch.float32) | {torch.complex32: torch.complex64}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ampdoctor.record.twin.counterfactual import HALVES
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.local.measures import (
     MEASURES,
     Measure,

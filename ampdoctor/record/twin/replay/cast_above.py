@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ampdoctor.record.autograd_graph import CAST, note, operation
+from ampdoctor.record.tensors import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    import torch
     from torch.utils.hooks import RemovableHandle
 
     from ampdoctor.record.autograd_graph import Node
@@ -31,7 +31,6 @@ _RESHAPES = frozenset(
 )  # fmt: skip
 """Operations that leave elements and their order alone."""
 
-_HALVES = frozenset({torch.float16, torch.bfloat16})
 _MOST_NODES = 64
 _MOST_RESHAPES = 4
 
@@ -59,7 +58,7 @@ class CastsAbove:
     def find(self, roots: Sequence[torch.Tensor], outputs: Sequence[Output]) -> None:
         """Look for casts between `roots` and those of `outputs` that are half."""
         self.release()
-        wanted = sum(output.dtype in _HALVES for output in outputs)
+        wanted = sum(output.dtype in HALVES for output in outputs)
         if not wanted:
             return
         for node in _upper_nodes(roots):
@@ -111,7 +110,7 @@ def _output_below(cast: Node) -> Output | None:
             return None
         output: Output | None = _outputs_of(parent).get(number)
         if output is not None:
-            return output if output.dtype in _HALVES else None
+            return output if output.dtype in HALVES else None
         if operation(parent) not in _RESHAPES:
             return None
         node = parent

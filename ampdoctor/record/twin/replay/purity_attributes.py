@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _MISSING = object()
 
 
-class Attributes:
+class Attributes(ABC):
     """What is seen of attributes.
 
     Attributes:
@@ -46,42 +47,43 @@ class Attributes:
         self._modules: dict[int, Value] = {}
 
     # what the other side does
+    @abstractmethod
     def constant(self, obj: Any, name: str, at: At) -> Value:
         """See `Run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def iterate(self, value: Value, at: At) -> Value:
         """See `Run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def operand(self, value: Value, at: At) -> None:
         """See `Run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def truth(self, value: Value, at: At) -> None:
         """See `Run`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, function: Value, args: Args, at: At, written: str) -> Value:
         """See `Calls`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bound(self, function: Any, receiver: Any, at: At) -> Value:
         """See `Calls`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def arguments(self, args: Args, at: At) -> None:
         """See `Calls`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def follow(self, function: types.FunctionType, receiver: Any, args: Args) -> Value:
         """See `Calls`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _call_function(
         self, function: Any, receiver: Any, args: Args, at: At, written: str
     ) -> Value:
-        raise NotImplementedError
+        """See `Calls`."""
 
     # --- attributes ---------------------------------------------------------------------------------------
 

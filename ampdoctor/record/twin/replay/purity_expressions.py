@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.twin.replay.purity_arguments import ANY, Args, parameters
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _GETTING: Value = frozenset({Known(getattr, own=False), Known(hasattr, own=False)})
 
 
-class Expressions:
+class Expressions(ABC):
     """A function that is being followed.
 
     Args:
@@ -66,13 +67,13 @@ class Expressions:
         self.env[name] = value
         self.ever[name] = self.ever.get(name, NOTHING) | value
 
+    @abstractmethod
     def assign(self, target: ast.expr, value: Value) -> None:
         """See `Body`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def follow(self, node: Function, values: dict[str, Value]) -> Value:
         """See `Body`."""
-        raise NotImplementedError
 
     # --- expressions --------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class Replays:
             followers,
             path=self._state.sites.path,
             on_error=self._failed,
-            seeded=lambda seed: seeds.append(_seed(worlds, seed, scale)),
+            seeded=lambda seed: seeds.append(_seed(worlds, seed)),
             harvest=lambda gradients: self._compare(worlds, gradients) if all(seeds) else None,
             hooks_too=self._always,
         )
@@ -163,13 +163,11 @@ def _most_bytes() -> float:
     return _MOST_BYTES if device.type == "cpu" else min(_MOST_BYTES, room_beside_step(device))
 
 
-def _seed(worlds: Worlds, seed: torch.Tensor, scale: float | None) -> bool:
+def _seed(worlds: Worlds, seed: torch.Tensor) -> bool:
     """Have twins at another loss scale start from as much more or less; returns whether the seed is finite.
 
     What comes after a loss that was not finite is NaN in every world and says nothing of the module's own gradients.
     """
-    for carried in worlds.carried:
-        wanted = carried.counterfactual.loss_scale
-        if wanted is not None:
-            carried.replace(seed, carried.values(seed) * (wanted / (scale or 1.0)))
+    for carried, factor in worlds.rescaled():
+        carried.replace(seed, carried.values(seed) * factor)
     return bool(torch.isfinite(seed).all())
