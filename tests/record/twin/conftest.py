@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+from torch import nn
 
 from ampdoctor.record.twin.local import measures, sums
+from tests.record.twin.replaying import Keeper
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(params=["host", "device"])
@@ -13,3 +20,12 @@ def way_of_measuring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     if request.param == "device":
         for module in (measures, sums):
             monkeypatch.setattr(module, "_on_cpu", module._on_device)
+
+
+@pytest.fixture
+def keeper() -> Iterator[Keeper]:
+    """Keeps the steps of a training; nothing of it is left on torch's own classes."""
+    keeper = Keeper()
+    yield keeper
+    keeper.kept.remove()
+    assert "__call__" not in vars(nn.Sequential)

@@ -32,17 +32,7 @@ from tests.record.twin.replaying import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ampdoctor.record.twin.replay.again import Gradients
-
-
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
-    assert "__call__" not in vars(nn.Sequential)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

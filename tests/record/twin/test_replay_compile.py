@@ -23,13 +23,6 @@ def _fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
-
-
 def test_compiled_code_is_traced_as_it_would_be_without_us(keeper: Keeper) -> None:
     net = linear(keeper)
     graphs = []

@@ -15,14 +15,7 @@ from tests.record.twin.replayed_networks import CLASSES, WIDTH, mlp
 from tests.record.twin.replaying import Keeper, Watch, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
+    from collections.abc import Callable
 
 
 def declined(keeper: Keeper) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -11,17 +11,6 @@ from torch.nn.modules import module as torch_hooks
 
 from tests.record.twin.replayed_networks import CLASSES, WIDTH
 from tests.record.twin.replaying import Keeper, Watch, linear
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
-
 
 RAN: list[int] = []
 """Out of a replay's reach."""

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
-
-
-@pytest.fixture
 def _one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts its own there
     store = f"file://{tmp_path / 'store'}"

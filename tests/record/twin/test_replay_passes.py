@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -13,16 +12,7 @@ from tests.record.twin.replayed_networks import CLASSES, WIDTH, mlp
 from tests.record.twin.replaying import Keeper, Watch, equal, gradients_of, harvested
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ampdoctor.record.twin.replay.again import Gradients
-
-
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
 
 
 def test_several_micro_batches_add_up(keeper: Keeper) -> None:

@@ -27,14 +27,7 @@ from tests.record.twin.replayed_networks import CLASSES, WIDTH
 from tests.record.twin.replaying import Keeper, Watch, linear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture
-def keeper() -> Iterator[Keeper]:
-    keeper = Keeper()
-    yield keeper
-    keeper.kept.remove()
+    from collections.abc import Callable
 
 
 class Meter:
