@@ -11,23 +11,19 @@ from torch.optim.optimizer import (
 )
 
 from ampdoctor.record.backward import BackwardReader
-from ampdoctor.record.callsite import call_site
+from ampdoctor.record.call_log import CallLog
 from ampdoctor.record.failures import broken
 from ampdoctor.record.groups import given_parameters, groups_of, parameters_of
-from ampdoctor.record.guard import told
 from ampdoctor.record.log import Outcome
 from ampdoctor.record.modules import in_backward
 from ampdoctor.record.optimizer import describe
 from ampdoctor.record.patching import Patches
-from ampdoctor.record.tensors import autocast_dtype, tensors_in
-from ampdoctor.trace.schema import CallRow
+from ampdoctor.record.tensors import tensors_in
+from ampdoctor.record.watch import WATCHERS
 
 if TYPE_CHECKING:
-    import weakref
-
     from torch.utils.hooks import RemovableHandle
 
-    from ampdoctor.record.log import Scalar
     from ampdoctor.record.scaler import ScalerEvents
     from ampdoctor.record.state import State
     from ampdoctor.record.step_ends import StepEnds
@@ -39,8 +35,10 @@ class CallWatch:
     def __init__(self, state: State, scalers: ScalerEvents, ends: StepEnds) -> None:
         self._state, self._ends = state, ends
         self._scalers = scalers
+        self._log = CallLog(state)
         self._backward = BackwardReader(state)
         self._patches = Patches()
+        self._watchers = [watcher(state, self._log) for watcher in WATCHERS]
         self._handles: list[RemovableHandle] = []
         self._described: set[str] = set()
 
@@ -59,7 +57,7 @@ class CallWatch:
         around(scaler, "unscale_", safe(self._before_unscale), safe(self._after_unscale))
         around(scaler, "step", safe(self._before_scaler_step), safe(self._after_scaler_step))
         around(scaler, "update", safe(self._before_update), safe(self._after_update))
-        around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._finish))
+        around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._log.finish))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             around(
                 torch.nn.utils,
@@ -68,6 +66,8 @@ class CallWatch:
                 safe(self._after_clip),
                 everywhere=True,
             )
+        for watcher in self._watchers:
+            watcher.install(self._patches)
         self._handles = [
             register_optimizer_step_pre_hook(safe(self._before_optimizer_step)),
             register_optimizer_step_post_hook(safe(self._after_optimizer_step)),
@@ -79,36 +79,9 @@ class CallWatch:
             handle.remove()
         self._handles.clear()
         self._patches.undo()
+        for watcher in self._watchers:
+            watcher.remove()
         self._backward.release()
-
-    def _call(self, call: str, target: str | None = None, **columns: Any) -> dict[str, Any]:
-        log, site = self._state.log, call_site()
-        return {
-            "step": log.step, "micro_batch": log.micro_batch, "seq": log.next_seq(), "call": call, "target": target,
-            "file": site.file, "line": site.line, "function": site.function,
-            "autocast": autocast_dtype("cuda") or autocast_dtype("cpu"), **columns,
-        }  # fmt: skip
-
-    def _finish(
-        self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None
-    ) -> None:
-        """Queue the row of a call that has returned or raised."""
-        if call is None:
-            return
-        call["error"] = told(error) if error is not None else None
-        norm: Scalar = call.pop("norm", None)
-        reached: list[weakref.ref[torch.Tensor]] | None = call.pop("reached", None)
-
-        def build(values: Any) -> CallRow:
-            alive = (
-                None
-                if reached is None
-                else [leaf for ref in reached if (leaf := ref()) is not None]
-            )
-            names = None if alive is None else self._state.optimizers.owners(alive)
-            return CallRow(**call, norm=values.number(norm), optimizers=names)
-
-        self._state.log.row("calls", build)
 
     def _before_backward(
         self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any
@@ -125,7 +98,7 @@ class CallWatch:
             self._state.opinion.backward_begins(
                 roots, _seeds(grad_tensors, roots), self._scalers.value() if scaled else None
             )
-        return self._call("backward", **read)
+        return self._log.begin("backward", **read)
 
     def _after_backward(
         self, call: dict[str, Any] | None, _: Any, error: BaseException | None
@@ -134,18 +107,18 @@ class CallWatch:
             self._state.opinions.replays.kept.backward_ended()
         if call is None:
             return
-        self._finish(call, None, error)
+        self._log.finish(call, None, error)
         if self._state.opinion is not None:
             self._state.opinion.backward_ended()
         self._state.log.micro_batch += 1
         self._ends.backward_ended(self._backward.take_leaves())
 
     def _before_scale(self, scaler: Any, *_: Any, **__: Any) -> Any:
-        return self._call("scale", self._scalers.name(scaler)), scaler
+        return self._log.begin("scale", self._scalers.name(scaler)), scaler
 
     def _after_scale(self, token: Any, result: Any, error: BaseException | None) -> None:
         if token is not None:
-            self._finish(token[0], None, error)
+            self._log.finish(token[0], None, error)
             if error is None:
                 self._scalers.scaled(token[1], result)
 
@@ -155,11 +128,11 @@ class CallWatch:
         self._state.weights.gradients(
             optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
         )
-        return self._call("unscale", self._state.optimizers.name(optimizer)), scaler, optimizer
+        return self._log.begin("unscale", self._state.optimizers.name(optimizer)), scaler, optimizer
 
     def _after_unscale(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
-            self._finish(token[0], None, error)
+            self._log.finish(token[0], None, error)
             if error is None:
                 self._scalers.unscaled(token[1], token[2])
 
@@ -171,7 +144,7 @@ class CallWatch:
         self._state.weights.gradients(
             optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
         )
-        call = self._call("scaler_step", name)
+        call = self._log.begin("scaler_step", name)
         self._scalers.step_begins(scaler)
         return call, scaler, optimizer
 
@@ -179,7 +152,7 @@ class CallWatch:
         if token is None:
             return
         call, scaler, optimizer = token
-        self._finish(call, None, error)
+        self._log.finish(call, None, error)
         skipped = self._scalers.step_ended(scaler, optimizer, failed=error is not None)
         if error is None:
             if skipped:
@@ -188,20 +161,20 @@ class CallWatch:
 
     def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
         return (
-            (self._call("update", self._scalers.name(scaler)), scaler)
+            (self._log.begin("update", self._scalers.name(scaler)), scaler)
             if scaler.is_enabled()
             else None
         )
 
     def _after_update(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
-            self._finish(token[0], None, error)
+            self._log.finish(token[0], None, error)
             if error is None:
                 self._scalers.updated(token[1])
                 self._ends.may_end()
 
     def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
-        return self._call("zero_grad", self._state.optimizers.name(optimizer))
+        return self._log.begin("zero_grad", self._state.optimizers.name(optimizer))
 
     def _before_clip(self, function: str) -> Any:
         kind = "clip_norm" if function == "clip_grad_norm_" else "clip_value"
@@ -212,7 +185,7 @@ class CallWatch:
             if owner is not None:
                 self._state.weights.gradients(owner, scaled=self._scalers.any_scaled(owner))
             name = self._state.optimizers.name(owner) if owner is not None else None
-            return self._call(kind, name, limit=self._state.log.scalar(limit))
+            return self._log.begin(kind, name, limit=self._state.log.scalar(limit))
 
         return before
 
@@ -223,7 +196,7 @@ class CallWatch:
             return
         if isinstance(norm, torch.Tensor):
             call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
-        self._finish(call, None, error)
+        self._log.finish(call, None, error)
 
     def _look_for_failure(self, optimizer: torch.optim.Optimizer) -> None:
         """Before a step that no scaler guards: a NaN would be in the weights after it."""
@@ -260,7 +233,7 @@ class CallWatch:
         state = self._state
         if not self._scalers.stepping:
             name = self._meet(optimizer)
-            self._finish(self._call("optimizer_step", name))
+            self._log.finish(self._log.begin("optimizer_step", name))
         if not _has_closure(args, kwargs):
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
             if not self._scalers.stepping and state.opinions.would_replay():

@@ -9,21 +9,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor.rules import discover
+
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROOT_RULES = (
-    "gradient-underflow",
-    "loss-scale-too-small",
-    "loss-scale-too-large",
-    "scale-collapse",
-    "scale-hunting",
-    "activation-overflow",
-    "unscaled-backward",
-    "clip-before-unscale",
-    "lost-updates",
-)
-"""The rules whose scripts are held to their expectation so far."""
+ROOT_RULES = tuple(rule.name for rule in discover())
+"""Every rule there is; a script that expects another is waiting for it."""
 
 
 @dataclass(frozen=True)
