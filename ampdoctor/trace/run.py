@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 
 from ampdoctor.histogram import ExponentHistogram
 from ampdoctor.trace.info import RunInfo, read_info
+from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import (
     TABLES,
     CallRow,
@@ -26,6 +28,7 @@ from ampdoctor.trace.schema import (
     TwinRow,
     TwinStepRow,
 )
+from ampdoctor.trace.selection import chosen_steps
 from ampdoctor.trace.stream import read_stream
 from ampdoctor.trace.writer import table_path
 
@@ -145,10 +148,10 @@ class Run:
             table = table.filter(pc.is_in(table["role"], pa.array(roles)))
         if dtypes is not None:
             table = table.filter(pc.is_in(table["dtype"], pa.array(list(dtypes), pa.string())))
-        return cast("list[TensorRow]", _as_rows(table, TensorRow))
+        return as_rows(table, TensorRow)
 
     def _rows(self, name: str, row: type[_Row]) -> list[_Row]:
-        return cast("list[_Row]", _as_rows(self.table(name), row))
+        return as_rows(self.table(name), row)
 
 
 def histogram_of(row: TensorRow) -> ExponentHistogram:
@@ -181,7 +184,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     info = read_info(folder)
     ranks = ranks_of(folder)
     rank = ranks[0] if ranks else 0
-    run = Run(info, lambda name: _load_table(folder, name, rank), folder, ranks)
+    run = Run(info, lambda name: _load_table(folder, name, rank, run), folder, ranks)
     for name in TABLES:
         run.table(name)
     return run
@@ -195,18 +198,37 @@ def ranks_of(folder: Path) -> tuple[int, ...]:
     return tuple(sorted(int(rank) for rank in found if rank.isdecimal()))
 
 
-def _load_table(folder: Path, name: str, rank: int) -> tuple[pa.Table, list[str]]:
+def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table, list[str]]:
     schema, path = TABLES[name], table_path(folder, name, rank)
     if not path.is_file():
         return schema.arrow.empty_table(), []
-    contents = read_stream(path, schema)
-    return contents.table, [contents.notice] if contents.notice else []
+    if name != "tensors":
+        contents = read_stream(path, schema)
+    else:
+        marked = _marked(run)
+        contents = read_stream(path, schema, lambda held: chosen_steps(held, marked))
+    notices = [contents.notice] if contents.notice else []
+    if contents.left_out:
+        rows = contents.table.num_rows
+        judged = len(contents.table["step"].unique())
+        notices.append(
+            f"the run is long: {rows} of {rows + contents.left_out} recorded tensors were judged, those of {judged} "
+            "steps: its start and end, each kind of trouble, and steps in between"
+        )
+    return contents.table, notices
 
 
-def _as_rows(table: pa.Table, row: type[Any]) -> list[Any]:
-    columns = [table[name].to_pylist() for name in table.column_names]
-    names = table.column_names
-    return [row(**dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+def _marked(run: Run) -> list[list[int]]:
+    """Return the steps that something happened on, by what happened."""
+    marked: dict[str, list[int]] = {}
+    for step in run.steps:
+        if step.reason is not None:
+            marked.setdefault(step.reason, []).append(step.step)
+        if step.loss is not None and not math.isfinite(step.loss):
+            marked.setdefault("loss", []).append(step.step)
+    for row in run.twin_steps:
+        marked.setdefault(f"twins: {row.reason}", []).append(row.step)
+    return list(marked.values())
 
 
 def _alive(pid: int) -> bool:

@@ -3,68 +3,175 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ampdoctor.errors import TraceCorruptError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from ampdoctor.trace.schema import Column, Table
+
+    Choice = Callable[[Mapping[int, "Held"]], set[int] | None]
 
 _CONTINUATION = b"\xff\xff\xff\xff"
 """First bytes of every message of an Arrow IPC stream."""
 
 _WITHOUT_IT = "delete the file to read the rest of the run without it"
 
+_NONFINITE = ("nan", "posinf", "neginf")
+
+_DAMAGE = (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError)
+
+
+class Held(NamedTuple):
+    """What a stream holds of one step: its rows, and the nonfinite elements in them."""
+
+    rows: int
+    nonfinite: int
+
 
 @dataclass(frozen=True)
 class StreamContents:
-    """What a stream held, and why reading stopped early if it did."""
+    """What a stream held, and why reading stopped early if it did.
+
+    Attributes:
+        table: the rows that were read.
+        notice: why reading stopped early; None where it did not.
+        left_out: rows that were there and not chosen.
+    """
 
     table: pa.Table
     notice: str | None
+    left_out: int = 0
 
 
-def read_stream(path: Path, table: Table) -> StreamContents:
+def read_stream(path: Path, table: Table, choose: Choice | None = None) -> StreamContents:
     """Read every complete batch of the stream at `path`, in the schema of `table`.
 
     Columns that this version does not know are left out; nullable ones that the file lacks are null.
+
+    Args:
+        path: the file.
+        table: what it should hold.
+        choose: given what the table `tensors` holds of each step, returns the steps that are wanted, None for all. Of
+            the others nothing more is read.
 
     Raises:
         TraceCorruptError: the file is no Arrow stream, can't be read, or lacks a column that can't be null.
     """
     try:
-        data = path.read_bytes()
+        # Mapped, not read: of a long run most is never looked at.
+        data = pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
     except OSError as error:
         raise TraceCorruptError(
             f"cannot read {path}: {error.strerror or error}", hint=_WITHOUT_IT
         ) from None
-    if not data.startswith(_CONTINUATION[: len(data)]):
+    head = data[: len(_CONTINUATION)].to_pybytes()
+    if not head.startswith(_CONTINUATION[: len(head)]):
         raise TraceCorruptError(f"{path} is not an Arrow stream", hint=_WITHOUT_IT)
-    batches, notice = _complete_batches(data, path)
+    wanted = _wanted(data, choose) if choose is not None else None
+    batches, cut = _batches(data) if wanted is None else _chosen(data, wanted)
+    left_out = 0 if wanted is None else wanted.rows - sum(b.num_rows for b in batches)
+    rows = sum(b.num_rows for b in batches) + left_out
+    text = f"{path.name} ends in the middle of a batch; the {rows} rows before it are used"
+    notice = text if cut else None
     if not batches:
-        return StreamContents(table.arrow.empty_table(), notice)
-    return StreamContents(_conform(pa.Table.from_batches(batches), table, path), notice)
+        return StreamContents(table.arrow.empty_table(), notice, left_out)
+    return StreamContents(_conform(pa.Table.from_batches(batches), table, path), notice, left_out)
 
 
-def _complete_batches(data: bytes, path: Path) -> tuple[list[pa.RecordBatch], str | None]:
+@dataclass(frozen=True)
+class _Wanted:
+    """Which batches hold a step that was chosen, and how many rows there are in all."""
+
+    steps: pa.Array
+    batches: frozenset[int]
+    rows: int
+    cut: bool
+
+
+def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
+    """Ask `choose`; None where everything is wanted, or where the file lacks what it would ask for."""
+    try:
+        names = pa.ipc.open_stream(data).schema.names
+    except (*_DAMAGE, UnicodeDecodeError):
+        return None
+    if any(names.count(name) != 1 for name in ("step", *_NONFINITE)):
+        return None
+    held: dict[int, Held] = {}
+    of_batch: list[set[int]] = []
+    cut = False
+    try:
+        for batch in _opened(data, [names.index(name) for name in ("step", *_NONFINITE)]):
+            found = _held(batch)
+            of_batch.append(set(found))
+            for step, more in found.items():
+                known = held.get(step, Held(0, 0))
+                held[step] = Held(known.rows + more.rows, known.nonfinite + more.nonfinite)
+    except _DAMAGE:
+        cut = True
+    chosen = choose(held)
+    if chosen is None:
+        return None
+    hit = frozenset(number for number, steps in enumerate(of_batch) if steps & chosen)
+    rows = sum(h.rows for h in held.values())
+    return _Wanted(pa.array(sorted(chosen), pa.int64()), hit, rows, cut)
+
+
+def _held(batch: pa.RecordBatch) -> dict[int, Held]:
+    """Return what the batch holds of each of its steps: of one, mostly."""
+    steps = batch["step"].to_numpy()
+    bad = sum(batch[name].to_numpy() for name in _NONFINITE)
+    if not len(steps):
+        return {}
+    if steps[0] == steps[-1] and (steps == steps[0]).all():
+        return {int(steps[0]): Held(len(steps), int(bad.sum()))}
+    numbers, place = np.unique(steps, return_inverse=True)
+    rows, nonfinite = np.bincount(place), np.bincount(place, weights=bad)
+    return {int(n): Held(int(r), int(b)) for n, r, b in zip(numbers, rows, nonfinite, strict=True)}
+
+
+def _batches(data: pa.Buffer) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the complete batches, and whether the stream ends early."""
     batches: list[pa.RecordBatch] = []
     try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            for batch in reader:
-                # A flipped byte can leave offsets that point outside the buffer; touching those would crash.
+        batches.extend(_opened(data, []))
+    except _DAMAGE:
+        return batches, True
+    return batches, False
+
+
+def _opened(data: pa.Buffer, fields: list[int]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches one after another, of the given fields or, without any, of all."""
+    options = pa.ipc.IpcReadOptions(included_fields=fields)
+    with pa.ipc.open_stream(data, options=options) as reader:
+        for batch in reader:
+            # A flipped byte can leave offsets that point outside the buffer; touching those would crash.
+            batch.validate(full=True)
+            yield batch
+
+
+def _chosen(data: pa.Buffer, wanted: _Wanted) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the rows of the chosen steps, and whether the stream ends early."""
+    messages = pa.ipc.MessageReader.open_stream(data)
+    found: list[pa.RecordBatch] = []
+    try:
+        schema = pa.ipc.read_schema(messages.read_next_message())
+        for number in range(max(wanted.batches, default=-1) + 1):
+            message = messages.read_next_message()
+            if number in wanted.batches:
+                batch = pa.ipc.read_record_batch(message, schema)
                 batch.validate(full=True)
-                batches.append(batch)
-    except (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError):
-        rows = sum(b.num_rows for b in batches)
-        return (
-            batches,
-            f"{path.name} ends in the middle of a batch; the {rows} rows before it are used",
-        )
-    return batches, None
+                found.append(batch.filter(pc.is_in(batch["step"], wanted.steps)))
+    except (*_DAMAGE, StopIteration):
+        return found, True
+    return found, wanted.cut
 
 
 def _conform(found: pa.Table, table: Table, path: Path) -> pa.Table:
