@@ -99,11 +99,13 @@ class TwinMode(OwnMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if not self._on or self._look(traced) is not False:
+        if not self._on:
             return called(func, args, kwargs)
-        if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
-            return NotImplemented  # a class that wraps tensors: what it does with those comes by here as well
-        waiting = self._look(lambda: self._before(func, args, kwargs))
+        waiting = self._look(self._before, func, types, args, kwargs)
+        if waiting is NotImplemented:
+            return waiting
+        if waiting is None:
+            return called(func, args, kwargs)
         try:
             result = called(func, args, kwargs)
         except torch.cuda.OutOfMemoryError as error:
@@ -112,24 +114,28 @@ class TwinMode(OwnMode):
                 raise
             result = called(func, args, kwargs)
         if waiting:
-            self._look(lambda: [then(result) for then in waiting])
+            self._look(_all_called, waiting, result)
         return result
 
-    def _before(
-        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Callable[[Any], None]]:
+    def _before(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return what to call with the result, None where the operation is not to be looked at."""
+        if traced():
+            return None
+        for kind in types:
+            if kind.__torch_dispatch__ is not _PLAIN:
+                return NotImplemented  # it wraps tensors: what it does with those comes by here as well
         self.operations += 1
         if not self._kernels.watched:
             self._kernels.watch()
         operation = Operation(func, args, kwargs, traits_of(func), self._places.current())
         return [then for f in self._followers if (then := f.before(operation)) is not None]
 
-    def _look(self, act: Callable[[], Any]) -> Any:
+    def _look(self, act: Callable[..., Any], *args: Any) -> Any:
         """Return what `act`, which is ours, returns; None where it fails, which ends the second opinion."""
         began = time.perf_counter()
         try:
             with LOCK:
-                return act()
+                return act(*args)
         except Exception as error:  # noqa: BLE001 - never into the training
             self._fail(error)
             return None
@@ -154,3 +160,8 @@ class TwinMode(OwnMode):
 
     def _in_force(self) -> bool:
         return self._on and any(m is self for m in _get_current_dispatch_mode_stack())
+
+
+def _all_called(waiting: Sequence[Callable[[Any], None]], result: Any) -> None:
+    for then in waiting:
+        then(result)

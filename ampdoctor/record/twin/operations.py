@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -152,6 +152,11 @@ class Operation:
     kwargs: dict[str, Any]
     traits: Traits
     place: Place
+
+    @cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among its arguments."""
+        return [*tensors_of(self.args), *tensors_of((*self.kwargs.values(),))]
 
     def mapped(self, convert: Callable[[Any, bool], Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments with `convert(tensor or dtype, written)` in place of tensors and dtypes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 
 from ampdoctor.record.twin.local.measures import Measure, pieces
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ampdoctor.record.twin.operations import Operation
 
 _SAMPLE = 64
+
+_NUMPY_KNOWS = frozenset({torch.float16, torch.float32, torch.float64})
 
 
 class Cast(NamedTuple):
@@ -67,7 +70,7 @@ def _changed(
     """Return how many elements of a piece have changed, and whether all of it are whole numbers."""
     whole: bool | torch.Tensor = True
     if before.is_floating_point():
-        if after.device.type == "cpu" and not _whole(_sample(before)):
+        if after.device.type == "cpu" and not _may_be_whole(before):
             return 0, False
         whole = _whole(before)
     now = after.float()
@@ -75,8 +78,13 @@ def _changed(
     return (~same & torch.isfinite(now)).sum(), whole
 
 
-def _sample(values: torch.Tensor) -> torch.Tensor:
-    return values.view(-1)[:_SAMPLE] if values.is_contiguous() else values[:1]
+def _may_be_whole(values: torch.Tensor) -> bool:
+    """Whether the first few are whole numbers."""
+    sample = values.view(-1)[:_SAMPLE] if values.is_contiguous() else values[:1]
+    if sample.dtype not in _NUMPY_KNOWS:
+        sample = sample.float()
+    numbers = sample.numpy()
+    return bool((np.trunc(numbers) == numbers).all())
 
 
 def _whole(values: torch.Tensor) -> bool | torch.Tensor:

@@ -47,7 +47,7 @@ def check(operation: Operation) -> None:
     Raises:
         NotExecutedError: something does.
     """
-    tensors = [*tensors_of((*operation.args, *operation.kwargs.values()))]
+    tensors = operation.tensors
     odd = next((t for t in tensors if not plain(t)), None)
     if odd is not None:
         layout = str(odd.layout).removeprefix("torch.")

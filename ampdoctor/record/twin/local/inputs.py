@@ -12,10 +12,18 @@ from ampdoctor.record.twin.local.natures import WIDER
 from ampdoctor.record.twin.operations import tensors_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from ampdoctor.record.twin.local.measures import Measured
     from ampdoctor.record.twin.operations import Operation
+
+
+MASKS = "softmax"
+"""Part of the names of operations that are meant to get -inf: what they make NaN of it, a row that is all mask, is born
+there. An overflow that had made the -inf would be the first birth."""
+
+_LOWEST = -1e4
+"""In place of -inf, within every format's range."""
 
 
 class Inputs:
@@ -24,22 +32,27 @@ class Inputs:
     On the CPU they are looked at only if the result is not finite; what is about to be overwritten, at once.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor], *, finite: bool = True) -> None:
-        self._tensors = [t for t in tensors if t.is_floating_point()]
+    def __init__(
+        self, tensors: Sequence[torch.Tensor], *, finite: bool = True, masked: bool = False
+    ) -> None:
+        self._tensors, self._masked = tensors, masked
         self._finite: bool | torch.Tensor = finite
 
     @classmethod
     def of(cls, operation: Operation) -> Inputs:
         """Return the inputs of an operation that is about to run; `out=` arguments are none."""
         writes = operation.traits.writes
+        if not writes:
+            numbers = (*operation.args, *operation.kwargs.values())
+            finite = not any(map(_infinite_number, numbers))
+            return cls(operation.tensors, finite=finite, masked=MASKS in operation.traits.name)
         read = [a for n, a in enumerate(operation.args) if n not in writes]
         read += [a for name, a in operation.kwargs.items() if name not in writes]
-        inputs = cls(tensors_of(read), finite=not any(map(_infinite_number, read)))
-        if writes:
-            changed = [a for n, a in enumerate(operation.args) if n in writes]
-            for tensor in tensors_of(changed):
-                if tensor.is_floating_point():
-                    inputs._finite = inputs._finite & all_finite(tensor)
+        inputs = cls([*tensors_of(read)], finite=not any(map(_infinite_number, read)))
+        changed = [a for n, a in enumerate(operation.args) if n in writes]
+        for tensor in tensors_of(changed):
+            if tensor.is_floating_point():
+                inputs._finite = inputs._finite & all_finite(tensor)
         return inputs
 
     def kept(self, vector: Measured) -> Measured:
@@ -56,7 +69,8 @@ class Inputs:
         for tensor in self._tensors:
             if finite is False:
                 return False
-            finite = finite & all_finite(tensor)
+            if tensor.is_floating_point():
+                finite = finite & all_finite(tensor.clamp_min(_LOWEST) if self._masked else tensor)
         return finite
 
 
@@ -80,6 +94,6 @@ def wider(value: Any, written: bool) -> Any:
 
 
 def _infinite_number(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_infinite_number, value))
-    return isinstance(value, float) and not math.isfinite(value)
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    return isinstance(value, (list, tuple)) and any(map(_infinite_number, value))

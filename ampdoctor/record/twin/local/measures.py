@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from enum import IntEnum
 from functools import reduce
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+
+from ampdoctor.record.twin.local import bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -105,7 +107,8 @@ def _bare(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _fp32(piece: torch.Tensor) -> torch.Tensor:
-    return piece.reshape(-1).to(torch.float32)
+    piece = piece.reshape(-1)
+    return piece if piece.dtype is torch.float32 else piece.to(torch.float32)
 
 
 def _both(a: Measured, b: Measured) -> Measured:
@@ -124,74 +127,39 @@ def _as_tensor(vector: Measured) -> torch.Tensor:
     return torch.tensor(vector, dtype=torch.float64) if isinstance(vector, list) else vector
 
 
-class Magnitudes(NamedTuple):
-    """What the bits of numbers say, the sign shifted out; they are in the order of the magnitudes."""
-
-    bits: NDArray[Any]
-    absmax: float
-    """NaN or infinite where an element is."""
-
-    @property
-    def any_zero(self) -> bool:
-        """Whether an element is zero."""
-        return not self.bits.min()
-
-    @property
-    def nonzero(self) -> int:
-        """How many are not."""
-        return int(np.count_nonzero(self.bits)) if self.any_zero else self.bits.size
-
-
-def magnitudes(values: torch.Tensor) -> Magnitudes:
-    """Return the magnitudes of FP32 or FP64 numbers on the CPU."""
-    signed, unsigned, kind = _BITS[values.dtype]
-    integers = values.view(signed)
-    bits = (integers + integers).numpy().view(unsigned)
-    return Magnitudes(bits, float((bits.max() >> unsigned(1)).view(kind)))
-
-
-_BITS: dict[torch.dtype, tuple[torch.dtype, Any, Any]] = {
-    torch.float32: (torch.int32, np.uint32, np.float32),
-    torch.float64: (torch.int64, np.uint64, np.float64),
-}
-
-
 def _zeros_in(run: torch.Tensor) -> NDArray[np.bool_] | None:
     """Return where a result is zero; None where it is nowhere."""
-    if run.dtype.itemsize != 2:
-        zero = np.equal(run.float().numpy(), 0.0)
-        return zero if zero.any() else None
-    integers = run.view(torch.int16)
-    bits = (integers + integers).numpy().view(np.uint16)
-    return None if bits.min() else np.equal(bits, 0)
+    signed = bits.integers(run if run.element_size() > 1 else run.float())
+    return np.equal(bits.doubled(signed), 0) if bits.any_zero(signed) else None
 
 
 def _on_cpu(run: torch.Tensor, reference: torch.Tensor) -> list[float]:
-    vector = [0.0] * MEASURES
-    sizes = magnitudes(reference)
-    absmax = vector[Measure.ABSMAX] = sizes.absmax
+    signed = bits.integers(reference)
+    absmax = bits.largest(signed)
     if not math.isfinite(absmax):
         return [float(number) for number in _on_device(run, reference).tolist()]
-    vector[Measure.NONZERO] = sizes.nonzero
-    flushed = _zeros_in(run)
-    if flushed is not None:
-        flushed &= np.not_equal(sizes.bits, 0)
-        vector[Measure.FLUSHED] = float(np.count_nonzero(flushed))
-        if vector[Measure.FLUSHED]:
-            squares = np.square(reference.numpy()[flushed], dtype=np.float64).sum()
-            vector[Measure.FLUSHED_SQUARES] = float(squares)
+    flushed, flushed_squares = 0, 0.0
+    zeros = _zeros_in(run)
+    if zeros is not None:
+        zeros &= np.not_equal(bits.doubled(signed), 0)
+        flushed = int(np.count_nonzero(zeros))
+        if flushed:
+            lost = reference.numpy()[zeros]
+            flushed_squares = float(np.square(lost, dtype=np.float64).sum())
     error = run - reference if run.dtype is torch.float32 else run.float().sub_(reference)
-    scaled, factor = reference, 1.0
-    if absmax and not _SAFE[0] < absmax < _SAFE[1]:
+    if not absmax or _SAFE[0] < absmax < _SAFE[1]:
+        errors, squares = torch.dot(error, error).item(), torch.dot(reference, reference).item()
+    else:
         factor = 2.0 ** -max(-126, min(126, math.frexp(absmax)[1]))
         error, scaled = error * factor, reference * factor
-    errors = torch.dot(error, error).item() / factor**2
+        errors = torch.dot(error, error).item() / factor**2
+        squares = torch.dot(scaled, scaled).item() / factor**2
     if not math.isfinite(errors):
         return [float(number) for number in _on_device(run, reference).tolist()]
-    vector[Measure.ERROR_SQUARES] = errors
-    vector[Measure.SQUARES] = torch.dot(scaled, scaled).item() / factor**2
-    vector[Measure.COMPARED_SQUARES] = vector[Measure.SQUARES]
-    return vector
+    return [
+        float(bits.nonzero(signed)), float(flushed), flushed_squares, squares, 0.0, 0.0, 0.0, errors, squares, absmax,
+        0.0, 0.0, 0.0,
+    ]  # fmt: skip
 
 
 def _on_device(run: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:

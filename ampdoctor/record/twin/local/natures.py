@@ -21,6 +21,9 @@ NARROW_INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8})
 """Every value of them fits into BF16 and FP16."""
 
 
+_OWN = torch.Tensor.__torch_dispatch__
+
+
 class Nature(Enum):
     """How local twins treat an operation."""
 
@@ -56,6 +59,14 @@ _EXACT = frozenset((_MOVES + _SELECTS + _COMPARES).split())
 _CASTS = frozenset({"_to_copy", "copy_", "_foreach_copy_"})
 
 _SUMS = frozenset({"add", "sub", "lerp", "addcmul", "addcdiv"})
+
+_LOGS = frozenset({"log", "log2", "log10", "log1p", "xlogy", "logit"})
+_ROOTS = frozenset({"sqrt", "rsqrt", "pow", "linalg_vector_norm", "norm"})
+SINGULAR = _LOGS | _ROOTS | {"div", "reciprocal"}
+"""What makes NaN or infinities of finite FP32 values: of zeros that were flushed before, for instance."""
+
+LANDMARKS = frozenset({"_softmax", "_log_softmax"})
+"""What tells what a result is for: scores go into them, which FP32 may compute of half products."""
 
 _KEEPS_WORKSPACE = ("_cudnn_rnn", "miopen_rnn", "mkldnn_rnn_layer_backward")
 """Their layout in memory is one of their own for each dtype."""
@@ -102,9 +113,9 @@ def can_lose(source: torch.dtype, target: torch.dtype) -> bool:
 
 def plain(tensor: torch.Tensor) -> bool:
     """Whether its values lie in plain memory."""
-    own = type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    own = type(tensor).__torch_dispatch__ is _OWN
     dense = tensor.layout is torch.strided and not tensor.is_quantized
-    return own and dense and tensor.device.type != "meta"
+    return own and dense and not tensor.is_meta
 
 
 def _any_half(value: Any) -> bool:

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from ampdoctor.record.tensors import HALVES
+from ampdoctor.record.twin.local import bits, brain_sums
 from ampdoctor.record.twin.local.measures import (
     MEASURES,
     Measure,
     add_up,
-    magnitudes,
     pieces,
 )
 from ampdoctor.record.twin.local.natures import base_of, plain, plain_name
@@ -49,6 +49,7 @@ class Sum:
         result: returns the sum of operands that are given in FP32 or wider.
         dtype: of the result.
         alone: no half goes in: nothing is said of it elsewhere.
+        unscaled: it is a + b or a - b.
     """
 
     name: str
@@ -56,6 +57,12 @@ class Sum:
     result: Callable[..., torch.Tensor]
     dtype: torch.dtype
     alone: bool
+    unscaled: bool
+
+    @property
+    def exact(self) -> torch.dtype:
+        """The dtype that it is added up in here."""
+        return torch.float64 if self.dtype is torch.float64 else torch.float32
 
     @property
     def cancels_below(self) -> float | None:
@@ -86,13 +93,27 @@ def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
         dtype = total.dtype
         if not base.endswith("_"):
             for part in parts:
-                dtype = torch.promote_types(dtype, torch.result_type(total, part))
-        found.append(Sum(name, tuple(torch.broadcast_tensors(total, *parts)), result, dtype, alone))
+                if part.dtype is not dtype:
+                    dtype = torch.promote_types(dtype, torch.result_type(total, part))
+        operands = (total, *parts)
+        if any(part.shape != total.shape for part in parts):
+            operands = tuple(torch.broadcast_tensors(*operands))
+        unscaled = name in {"add", "sub"} and _alpha(operation.args[1:], operation.kwargs) == 1
+        found.append(Sum(name, operands, result, dtype, alone, unscaled))
     return found
 
 
-def measured(sums: Sequence[Sum]) -> Measured | None:
-    """Return the vector of what sums absorbed and cancelled; of those alone, with all that is said of them."""
+def measured(sums: Sequence[Sum], results: Sequence[torch.Tensor] = ()) -> Measured | None:
+    """Return the vector of what sums absorbed and cancelled; of those alone, with all that is said of them.
+
+    Args:
+        sums: the sums of one operation.
+        results: what the operation is in FP32, if that is known.
+    """
+    if len(sums) == len(results) == 1 and sums[0].unscaled:
+        (one,), (result,) = sums, results
+        if result.shape == one.operands[0].shape and result.dtype is one.exact:
+            return add_up([_piece(one, piece, r) for *piece, r in pieces(*one.operands, result)])
     return add_up([_piece(one, piece) for one in sums for piece in pieces(*one.operands)])
 
 
@@ -101,7 +122,7 @@ def _increment(
 ) -> tuple[tuple[Any, ...], Callable[..., torch.Tensor] | None]:
     """Return the tensors that the increment is made of, and the sum as a function of total and those."""
     if name in {"add", "sub"}:
-        alpha = kwargs.get("alpha", args[1] if len(args) > 1 else 1)
+        alpha = _alpha(args, kwargs)
         add = torch.add if name == "add" else torch.sub
         return (args[0],), (lambda a, b: add(a, b, alpha=alpha)) if alpha != 0 else None
     if name == "lerp":
@@ -116,6 +137,10 @@ def _increment(
     return tuple(args[:2]), (lambda a, x, y: function(a, x, y, value=value)) if value != 0 else None
 
 
+def _alpha(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("alpha", args[1] if len(args) > 1 else 1)
+
+
 def _nth(value: Any, n: int) -> Any:
     """Return what belongs to the n-th total."""
     return value[n] if isinstance(value, (list, tuple)) else value
@@ -127,17 +152,26 @@ def _known(value: Any, device: torch.device) -> bool:
     return plain(value) and value.is_floating_point()
 
 
-def _piece(one: Sum, operands: Sequence[torch.Tensor]) -> Measured:
-    exact = torch.float64 if one.dtype is torch.float64 else torch.float32
-    wide = [t.to(exact) for t in operands]
+def _piece(
+    one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None = None
+) -> Measured:
+    measure = _on_cpu if operands[0].device.type == "cpu" else _on_device
+    return measure(one, operands, result)
+
+
+def _on_cpu(one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None) -> list[float]:
+    if one.unscaled and result is not None and all(t.dtype is torch.bfloat16 for t in operands):
+        counts = brain_sums.counts(operands[0], operands[1], result)
+        if counts is not None:
+            vector = [0.0] * MEASURES
+            vector[Measure.ABSORBED], vector[Measure.CANCELLED] = map(float, counts)
+            return vector
+    return _in_floats(one, operands)
+
+
+def _in_floats(one: Sum, operands: Sequence[torch.Tensor]) -> list[float]:
+    total, wide = operands[0], [t.to(one.exact) for t in operands]
     result = one.result(*wide)
-    measure = _on_cpu if result.device.type == "cpu" else _on_device
-    return measure(one, operands[0], wide, result)
-
-
-def _on_cpu(
-    one: Sum, total: torch.Tensor, wide: Sequence[torch.Tensor], result: torch.Tensor
-) -> list[float]:
     vector = [0.0] * MEASURES
     rounded = result.to(one.dtype)
     same = _same(rounded, total.to(one.dtype))
@@ -155,8 +189,8 @@ def _on_cpu(
         cancelled &= np.not_equal(size, 0)
         vector[Measure.CANCELLED] = float(np.count_nonzero(cancelled))
     if one.alone:
-        sizes = magnitudes(result)
-        vector[Measure.NONZERO], vector[Measure.ABSMAX] = sizes.nonzero, sizes.absmax
+        signed = bits.integers(result.reshape(-1))
+        vector[Measure.NONZERO], vector[Measure.ABSMAX] = bits.nonzero(signed), bits.largest(signed)
         if not math.isfinite(vector[Measure.ABSMAX]):
             finite = np.isfinite(result.numpy())
             born = float(result.numel() - np.count_nonzero(finite))
@@ -174,8 +208,11 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> NDArray[np.bool_]:
 
 
 def _on_device(
-    one: Sum, total: torch.Tensor, wide: Sequence[torch.Tensor], result: torch.Tensor
+    one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None
 ) -> torch.Tensor:
+    total, wide = operands[0], [t.to(one.exact) for t in operands]
+    if result is None:
+        result = one.result(*wide)
     rounded = result.to(one.dtype)
     finite = torch.isfinite(rounded)
     absorbed = (rounded == total) & finite
