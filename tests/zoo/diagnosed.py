@@ -25,6 +25,11 @@ class Told:
     document: dict[str, Any]
 
     @property
+    def roots(self) -> list[str]:
+        """Names of all root findings, worst first."""
+        return [f["name"] for f in self.document["findings"]]
+
+    @property
     def faults(self) -> list[str]:
         """Names of the root findings of severity warning or error, worst first."""
         findings = self.document["findings"]

@@ -36,7 +36,7 @@ def _marks(script: Path) -> list[pytest.MarkDecorator]:
 @pytest.mark.parametrize("script", scripts(ROOT_RULES))
 def test_faulty_script_is_told_its_cause(script: Path, tmp_path: Path) -> None:
     told = diagnosed(script, tmp_path / "run")
-    assert told.faults[:1] == [expectation(script)]
+    assert told.roots[:1] == [expectation(script)]
     assert not told.unsaid
 
 
