@@ -22,6 +22,9 @@ SCALED = "ampdoctor.scaled"
 SITE = "ampdoctor.site"
 """Key of the note which module's output this node made."""
 
+ALIVE = "ampdoctor.alive"
+"""Key of an object of ours that lives as long as the node."""
+
 CAST = "ToCopyBackward0"
 CASTING = frozenset({CAST, "AddBackward0", "SubBackward0"})
 """Operations that pass a gradient on unchanged but for its dtype: a cast, and sums of half and FP32 (a bias kept in

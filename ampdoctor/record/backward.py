@@ -20,6 +20,7 @@ from ampdoctor.record.autograd_graph import (
     scaled_share,
     site_below,
 )
+from ampdoctor.record.likelihood_ratios import ratio_error
 from ampdoctor.record.tensors import HALVES, dtype_name
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class BackwardReader:
         scaled = None if None in shares or not shares else reduce(_together, shares)
         log = self._state.log
         log.pass_scale = log.scale if scaled in {"all", "some"} else None
+        self._state.held_graphs.mark(log.step, roots)
         log.losses += [(log.scalar(root), log.scale if scaled == "all" else None) for root in roots]
         factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
         columns: dict[str, Any] = {"scaled": scaled}
@@ -59,7 +61,8 @@ class BackwardReader:
             columns |= {"factor": math.prod(factors), "largest_factor": largest}
             log.hand_scale = largest if largest > 1.0 else None
         if self._state.tensors is not None:
-            self._follow(roots, self._state.tensors)
+            columns["stale_casts"] = self._follow(roots, self._state.tensors)
+            columns["ratio_error"] = log.scalar(ratio_error(roots))
             columns["reached"] = [weakref.ref(leaf) for leaf in self._leaves]
         return columns
 
@@ -74,14 +77,20 @@ class BackwardReader:
             handle.remove()
         self._handles.clear()
 
-    def _follow(self, roots: list[torch.Tensor], tensors: TensorLog) -> None:
+    def _follow(self, roots: list[torch.Tensor], tensors: TensorLog) -> int:
+        """Follow the graph, and return how many stale casts of weights it holds."""
+        stale = 0
         for node in nodes(roots):
             leaf = leaf_of(node)
             if leaf is not None:
                 self._leaves.append(leaf)
+                added = self._state.weights.sums.follow(node, leaf, self._state.guard)
+                self._handles += [added] if added is not None else []
             elif operation(node) in CASTING:
                 hook = self._cast_hook(tensors, site_below(node))
                 self._handles.append(node.register_hook(hook))
+                stale += self._state.casts.is_stale(node, self._state.optimizers)
+        return stale
 
     def _cast_hook(self, tensors: TensorLog, path: str) -> Callable[..., None]:
         guard, state = self._state.guard, self._state

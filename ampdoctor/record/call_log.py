@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.callsite import call_site
-from ampdoctor.record.guard import told
+from ampdoctor.record.held_gradients import holding, ratio
+from ampdoctor.record.quiet import in_backward
+from ampdoctor.record.raised import RaisedErrors
+from ampdoctor.record.step_row import summed
 from ampdoctor.record.tensors import autocast_dtype
 from ampdoctor.trace.schema import CallRow
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.log import Deferred
     from ampdoctor.record.state import State
 
-_NUMBERS = ("norm", "limit")
+_NUMBERS = ("norm", "limit", "ratio_error")
 """Columns that may still be on the device when the row is queued."""
 
 
@@ -26,6 +29,7 @@ class CallLog:
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self.raised = RaisedErrors(state.sites)
 
     def begin(self, call: str, target: str | None = None, **columns: Any) -> dict[str, Any]:
         """Return the columns of a call that is about to be made; `finish` queues them."""
@@ -42,8 +46,12 @@ class CallLog:
         """Queue the row of a call that has returned or raised."""
         if call is None:
             return
-        call["error"] = told(error) if error is not None else None
+        losses = call.pop("losses", ())
+        failed = error is not None
+        if error is not None:
+            call |= self.raised.columns(error)
         late: dict[str, Deferred] = {name: call.pop(name, None) for name in _NUMBERS}
+        held, resized = call.pop("held", None), call.pop("resized", None)
         reached: list[weakref.ref[torch.Tensor]] | None = call.pop("reached", None)
 
         def build(values: Any) -> CallRow:
@@ -54,6 +62,16 @@ class CallLog:
             )
             names = None if alive is None else self._state.optimizers.owners(alive)
             numbers = {name: values.number(value) for name, value in late.items()}
-            return CallRow(**call, **numbers, optimizers=names)
+            sizes: dict[str, Any] = holding(held, values) if held is not None else {}
+            if resized is not None:
+                sizes["resized"] = ratio(resized, values)
+            if failed:  # not `error`, which this function would keep alive
+                numbers["loss"] = summed(losses, values)
+            return CallRow(**call, **numbers, **sizes, optimizers=names)
 
         self._state.log.row("calls", build)
+
+    def noted(self, error: BaseException) -> None:
+        """Queue a row for an exception that passes, unless it has one; what a backward pass raises, it will tell."""
+        if not in_backward() and self.raised.is_news(error):
+            self.finish(self.begin("exception"), None, error)

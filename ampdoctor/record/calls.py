@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,12 +15,14 @@ from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.call_log import CallLog
 from ampdoctor.record.failures import broken
 from ampdoctor.record.groups import given_parameters, groups_of, parameters_of
+from ampdoctor.record.held_gradients import HeldGradients
 from ampdoctor.record.log import Outcome
-from ampdoctor.record.modules import in_backward
 from ampdoctor.record.optimizer import describe
 from ampdoctor.record.patching import Patches
+from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import tensors_in
 from ampdoctor.record.watch import WATCHERS
+from ampdoctor.record.watch.penalty_gradients import PenaltyGradients
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -37,14 +40,17 @@ class CallWatch:
         self._scalers = scalers
         self._log = CallLog(state)
         self._backward = BackwardReader(state)
+        self._held = HeldGradients(state)
+        self._penalties = PenaltyGradients(state, self._log)
         self._patches = Patches()
-        self._watchers = [watcher(state, self._log) for watcher in WATCHERS]
+        self._watchers = [self._penalties, *(watcher(state, self._log) for watcher in WATCHERS)]
         self._handles: list[RemovableHandle] = []
         self._described: set[str] = set()
 
     def install(self) -> None:
         """Put every wrapper and hook in place."""
         safe, around = self._state.guarded, self._patches.around
+        early = partial(safe, claim=False)
         scaler, optimizer = torch.amp.GradScaler, torch.optim.Optimizer
         after_backward = safe(self._after_backward)
 
@@ -57,6 +63,7 @@ class CallWatch:
         around(scaler, "unscale_", safe(self._before_unscale), safe(self._after_unscale))
         around(scaler, "step", safe(self._before_scaler_step), safe(self._after_scaler_step))
         around(scaler, "update", safe(self._before_update), safe(self._after_update))
+        around(scaler, "load_state_dict", early(self._before_scaler_load), early(self._log.finish))
         around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._log.finish))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             around(
@@ -73,6 +80,10 @@ class CallWatch:
             register_optimizer_step_post_hook(safe(self._after_optimizer_step)),
         ]
 
+    def noted(self, error: BaseException) -> None:
+        """Take note of an exception that passes a place of ours."""
+        self._log.noted(error)
+
     def remove(self) -> None:
         """Take everything off."""
         for handle in self._handles:
@@ -84,13 +95,18 @@ class CallWatch:
         self._backward.release()
 
     def _before_backward(
-        self, tensors: Any, grad_tensors: Any = None, *_: Any, **__: Any
-    ) -> dict[str, Any] | None:
+        self, tensors: Any, grad_tensors: Any = None, _retain_graph: Any = None, create_graph: Any = False,
+        *_: Any, **__: Any,
+    ) -> dict[str, Any] | None:  # fmt: skip
         if in_backward() or torch.compiler.is_compiling():
             return None
         self._ends.may_end()
         roots = list(tensors_in(tensors))
         read = self._backward.read(roots)
+        read["losses"] = self._state.log.losses[-len(roots) :] if roots else []
+        read["held"] = self._held.before_backward()
+        read["penalty_undivided"] = self._penalties.undivided(roots, self._scalers.value)
+        self._penalties.backward_begins(roots, read["scaled"], create_graph=create_graph is True)
         if self._state.opinions.replays is not None:
             self._state.opinions.replays.kept.backward_begins(roots)
         if self._state.opinion is not None:
@@ -110,8 +126,10 @@ class CallWatch:
         self._log.finish(call, None, error)
         if self._state.opinion is not None:
             self._state.opinion.backward_ended()
+        self._penalties.backward_ended()
         self._state.log.micro_batch += 1
         self._ends.backward_ended(self._backward.take_leaves())
+        self._held.left()  # by now the optimizers are known
 
     def _before_scale(self, scaler: Any, *_: Any, **__: Any) -> Any:
         return self._log.begin("scale", self._scalers.name(scaler)), scaler
@@ -128,7 +146,9 @@ class CallWatch:
         self._state.weights.gradients(
             optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
         )
-        return self._log.begin("unscale", self._state.optimizers.name(optimizer)), scaler, optimizer
+        name = self._state.optimizers.name(optimizer)
+        self._describe(name, optimizer)
+        return self._log.begin("unscale", name), scaler, optimizer
 
     def _after_unscale(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
@@ -156,6 +176,7 @@ class CallWatch:
         skipped = self._scalers.step_ended(scaler, optimizer, failed=error is not None)
         if error is None:
             if skipped:
+                self._held.skipped()
                 self._state.opinions.failed("skip", self._own_scale())
             self._ends.optimizer_ended(self._state.optimizers.name(optimizer), by_scaler=True)
 
@@ -172,6 +193,9 @@ class CallWatch:
             if error is None:
                 self._scalers.updated(token[1])
                 self._ends.may_end()
+
+    def _before_scaler_load(self, scaler: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return self._log.begin("load_state", self._scalers.name(scaler))
 
     def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
         return self._log.begin("zero_grad", self._state.optimizers.name(optimizer))
@@ -196,6 +220,7 @@ class CallWatch:
             return
         if isinstance(norm, torch.Tensor):
             call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
+        self._held.left()
         self._log.finish(call, None, error)
 
     def _look_for_failure(self, optimizer: torch.optim.Optimizer) -> None:
@@ -222,31 +247,38 @@ class CallWatch:
         name = self._state.optimizers.name(optimizer)
         self._ends.optimizer_begins(name)
         log = self._state.log
-        if name not in self._described:
-            self._described.add(name)
-            describe(log, name, optimizer)
+        self._describe(name, optimizer)
         if log.lr is None:
             log.lr = log.scalar(next((g.get("lr") for g in groups_of(optimizer)), None))
         return name
+
+    def _describe(self, name: str, optimizer: Any) -> None:
+        if name not in self._described:
+            self._described.add(name)
+            describe(self._state.log, name, optimizer)
 
     def _before_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         state = self._state
         if not self._scalers.stepping:
             name = self._meet(optimizer)
-            self._log.finish(self._log.begin("optimizer_step", name))
+            resized = self._held.resized(optimizer)
+            self._log.finish(self._log.begin("optimizer_step", name, resized=resized))
         if not _has_closure(args, kwargs):
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
             if not self._scalers.stepping and state.opinions.would_replay():
                 self._look_for_failure(optimizer)
         self._scalers.optimizer_called = True
         state.weights.before_step(optimizer)
+        state.accumulators.suspend()
 
     def _after_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         state = self._state
+        state.accumulators.resume()
         if _has_closure(args, kwargs):
             # A closure runs forward and backward inside step: before it, gradients are stale or missing.
             state.weights.gradients(optimizer, scaled=False)
         state.weights.after_step(optimizer)
+        state.casts.optimizer_stepped(state.optimizers.name(optimizer))
         if not self._scalers.stepping:
             state.log.outcomes.append(Outcome(False, 0.0))
             self._ends.optimizer_ended(state.optimizers.name(optimizer), by_scaler=False)

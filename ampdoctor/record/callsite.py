@@ -50,6 +50,11 @@ def full_call_site() -> CallSite:
     return CallSite(None, None, None)
 
 
+def is_the_users(file: str) -> bool:
+    """Whether a source file belongs neither to torch nor to ampdoctor."""
+    return not file.startswith(_NOT_THE_USERS) and file != _CONTEXTLIB
+
+
 def _short(file: str) -> str:
     try:
         here = Path.cwd()

@@ -37,11 +37,18 @@ class GlobalHooks:
     Args:
         before: forward pre-hook.
         after: forward hook, with keyword arguments.
+        failed: called with the exception that a module's call ends with.
     """
 
-    def __init__(self, before: Callable[..., None], after: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        before: Callable[..., None],
+        after: Callable[..., None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
         self._before = before
         self._after = after
+        self._failed = failed
         self._handles: list[RemovableHandle] = []
         self._hidden = False
         self._patches = Patches()
@@ -72,7 +79,17 @@ class GlobalHooks:
         self._handles = [
             torch_hooks.register_module_forward_pre_hook(self._before),
             self._put_after(),
+            torch_hooks.register_module_forward_hook(self._left, always_call=True),
         ]
+
+    def _left(self, *_: object) -> None:
+        """A module's call has ended; where it was by an exception, torch calls from its handler, which that came to."""
+        error = sys.exc_info()[1]
+        if error is None:
+            return
+        trace = error.__traceback__
+        if trace is not None and trace.tb_frame is sys._getframe(1):
+            self._failed(error)
 
     def _put_after(self) -> RemovableHandle:
         register: Any = torch_hooks.register_module_forward_hook

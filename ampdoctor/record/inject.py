@@ -106,6 +106,7 @@ def _record(recording: Recording) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """Tell the recorder why the script ends, and show the user a traceback without our frames."""
+        recorder.noted(error)
         recorder.stop(exception=told(error))
         for link in _chain(error):
             link.__traceback__ = _without_own_frames(link.__traceback__)

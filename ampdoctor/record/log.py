@@ -78,6 +78,7 @@ class StepLog:
         outcomes: per optimizer step, whether a scaler was asked and whether it saw a nonfinite gradient.
         grad_norm: what the user's clipping returned.
         lr: learning rate of the first parameter group.
+        totals_watched: sums into totals in half were looked at.
     """
 
     step: int
@@ -90,6 +91,7 @@ class StepLog:
     outcomes: list[Outcome] = field(default_factory=list)
     grad_norm: Scalar = None
     lr: Scalar = None
+    totals_watched: bool | None = None
     _order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)

@@ -15,8 +15,10 @@ from torch.nn.parameter import is_lazy
 from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
+from ampdoctor.record.buffers import record_buffers
 from ampdoctor.record.global_hooks import GlobalHooks
-from ampdoctor.record.quiet import traced
+from ampdoctor.record.other_threads import OtherThreads
+from ampdoctor.record.quiet import in_backward, traced
 from ampdoctor.record.sites import parts
 from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
 from ampdoctor.trace.schema import ModuleRow
@@ -35,13 +37,14 @@ _MAX_CALLS = 8
 class ModuleHooks:
     """Puts the hooks in place for one step after another."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, failed: Callable[[BaseException], None]) -> None:
         self._state = state
         self._sites, self._optimizers, self._guard = state.sites, state.optimizers, state.guard
-        self._hooks = GlobalHooks(self._before, self._after)
+        self._hooks = GlobalHooks(self._before, self._after, state.guarded(failed, claim=False))
         self._described: set[str] = set()
         self._tensors: TensorLog | None = None
-        self._calls: dict[tuple[str, bool], int] = {}
+        self._calls: dict[tuple[str, str], int] = {}
+        self._elsewhere = OtherThreads(state)
         self._recorded_before_backward: set[str] = set()
         self._places: Places | None = None
 
@@ -73,6 +76,7 @@ class ModuleHooks:
             if self._tensors is not None and _counts(module):
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.met(module, args)
+                self._places = self._state.opinions.first_call(module) or self._places
                 if self._places is not None:
                     self._places.enter(self._sites.path(module))
                 self._record_inputs(self._tensors, module, args)
@@ -81,12 +85,15 @@ class ModuleHooks:
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         if self._is_none_of_ours():
+            if self._tensors is not None:
+                self._elsewhere.called(module, output)
             return
         with self._guard:
             if self._tensors is not None and _counts(module):
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.left(module, kwargs, output)
                 self._record_outputs(self._tensors, module, (args, kwargs), output)
+                self._state.blocks.called(self._sites.path(module))
                 if self._places is not None:
                     self._places.leave(self._sites.path(module))
 
@@ -97,7 +104,10 @@ class ModuleHooks:
         """
         if torch.compiler.is_compiling() or traced() or self._state.replaying:
             return True
-        return not in_backward() and not self._guard.thread.is_this(claim=torch.is_grad_enabled())
+        thread = self._guard.thread
+        return not in_backward() and not thread.is_this(
+            claim=torch.is_grad_enabled(), by_module=True
+        )
 
     def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:
         """Record inputs that no module made, before an in-place module can change them."""
@@ -131,6 +141,7 @@ class ModuleHooks:
             site = (path, "activation", _slot("out", index))
             if tensors.add(tensor, site, depends_on=sources, columns=columns) is not None:
                 self._follow_gradient(tensors, tensor, (path, "grad_output", site[2]), columns)
+        record_buffers(tensors, module, path)
         self._count(path)
 
     def _follow_gradient(
@@ -162,23 +173,23 @@ class ModuleHooks:
         """Whether the call at hand is one to record.
 
         Calls without gradients (evaluation, a frozen teacher, the first pass of reentrant checkpointing) count once
-        per step; the recomputation of checkpointing repeats what was recorded.
+        per step and autocast dtype; the recomputation of checkpointing repeats what was recorded.
         """
         grad = torch.is_grad_enabled()
         if grad and in_backward() and path in self._recorded_before_backward:
             return False
-        return self._calls.get((path, grad), 0) < (_MAX_CALLS if grad else 1)
+        return self._calls.get((path, _kind()), 0) < (_MAX_CALLS if grad else 1)
 
     def _count(self, path: str) -> None:
-        grad = torch.is_grad_enabled()
-        self._calls[path, grad] = self._calls.get((path, grad), 0) + 1
+        grad, kind = torch.is_grad_enabled(), _kind()
+        self._calls[path, kind] = self._calls.get((path, kind), 0) + 1
         if grad and not in_backward():
             self._recorded_before_backward.add(path)
 
     def _context(self, tensor: torch.Tensor, path: str) -> dict[str, Any]:
         grad = torch.is_grad_enabled()
         return {
-            "call": self._calls.get((path, grad), 0),
+            "call": self._calls.get((path, _kind()), 0),
             "autocast": autocast_dtype(tensor.device.type),
             "grad_enabled": grad,
         }
@@ -213,6 +224,7 @@ class ModuleHooks:
                 dtypes=sorted({dtype_name(p.dtype) for p in own}),
                 optimizer=next((o for p in own if (o := self._optimizers.owner(p))), None),
                 training=training,
+                device=own[0].device.type if own else None,
             )
 
         tensors.log.row("modules", build)
@@ -222,9 +234,11 @@ def _own(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in parts(module, "_parameters").values() if p is not None and not is_lazy(p)]
 
 
-def in_backward() -> bool:
-    """Whether this thread is inside a backward pass."""
-    return torch._C._current_graph_task_id() != -1
+def _kind() -> str:
+    """Return what kind of call is under way: of those without gradients there may be several in a step."""
+    if torch.is_grad_enabled():
+        return "training"
+    return autocast_dtype("cuda") or autocast_dtype("cpu") or "float32"
 
 
 def _counts(module: nn.Module) -> bool:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.gradient_sums import GradientSums
 from ampdoctor.record.groups import groups_of, parameters_of, state_of
+from ampdoctor.record.half_state import HALF_STATE_COLUMNS, half_state_counts, half_states
 from ampdoctor.record.headroom import fits
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
 from ampdoctor.record.sites import live_instances
@@ -77,14 +79,20 @@ class OptimizerNames:
 
 
 class WeightExaminer:
-    """Measures what an optimizer step reads and writes, once per optimizer and examined step."""
+    """Measures what an optimizer step reads and writes, once per optimizer and examined step.
+
+    Attributes:
+        sums: half gradients that several backward passes add up to.
+    """
 
     def __init__(self, sites: Sites) -> None:
+        self.sums = GradientSums()
         self._sites = sites
         self._tensors: TensorLog | None = None
         self._observer: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._graded: set[int] = set()
         self._before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._states: dict[tuple[int, int, str], torch.Tensor] = {}
 
     def arm(
         self,
@@ -96,8 +104,14 @@ class WeightExaminer:
         `observer` is told of the parameters whose gradients are complete, before any optimizer touches them.
         """
         self._tensors, self._observer = tensors, observer
+        self.sums.clear()
         self._graded.clear()
         self._before.clear()
+        self._states.clear()
+
+    def observe(self, observer: Callable[[Iterable[torch.Tensor]], None]) -> None:
+        """Tell `observer` too, from the middle of a step on."""
+        self._observer = observer
 
     def gradients(self, optimizer: torch.optim.Optimizer, *, scaled: bool) -> None:
         """Record the weight gradients as accumulated; a second call in the same step does nothing."""
@@ -115,7 +129,9 @@ class WeightExaminer:
             if parameter.grad is not None:
                 path, name = self._sites.parameter(parameter)
                 scale = self._tensors.log.scale if scaled else None
-                self._tensors.add(parameter.grad, (path, "weight_grad", name), scale=scale)
+                added = self.sums.compared(parameter)
+                site = (path, "weight_grad", name)
+                self._tensors.add(parameter.grad, site, scale=scale, extra=added)
         if self._observer is not None:
             self._observer(parameters)
 
@@ -128,9 +144,16 @@ class WeightExaminer:
             if self._tensors.known(parameter) is None:
                 path, name = self._sites.parameter(parameter)
                 self._tensors.add(parameter, (path, "weight", name))
+        states = {
+            (id(optimizer), id(p), name): value
+            for p in parameters
+            for name, value in half_states(p, state_of(optimizer, p))
+        }
         # The copy, and what `after_step` needs for the largest of them at a time.
-        if fits([*parameters, *sorted(parameters, key=torch.numel)[-1:] * _WORKING_COPIES]):
+        working = sorted(parameters, key=torch.numel)[-1:] * _WORKING_COPIES
+        if fits([*parameters, *states.values(), *working]):
             self._before[id(optimizer)] = [(p, p.detach().clone()) for p in parameters]
+            self._states |= {key: value.detach().clone() for key, value in states.items()}
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Record updates and optimizer state."""
@@ -149,9 +172,13 @@ class WeightExaminer:
             ):
                 continue
             self._update(tensors, parameter, before, (path, name), group, state)
+            half = dict(half_states(parameter, state))
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and value.numel() > 1:
-                    tensors.add(value, (path, "optimizer_state", f"{name}.{key}"))
+                    site = (path, "optimizer_state", f"{name}.{key}")
+                    earlier = self._states.pop((id(optimizer), id(parameter), key), None)
+                    extra = _moved(earlier, value, parameter.grad) if key in half else None
+                    tensors.add(value, site, extra=extra)
 
     def _update(
         self,
@@ -177,6 +204,20 @@ class WeightExaminer:
                 extra = (counts, LOST_UPDATE_COLUMNS)
         columns = {"dtype": dtype_name(parameter.dtype)}
         tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)
+
+
+def _moved(
+    before: torch.Tensor | None, state: torch.Tensor, gradient: torch.Tensor | None
+) -> tuple[torch.Tensor, tuple[str, ...]] | None:
+    """Return the numbers of HALF_STATE_COLUMNS; None without a gradient to compare with."""
+    if gradient is None or not measurable(gradient) or gradient.is_complex():
+        return None
+    if gradient.shape != state.shape or gradient.device != state.device:
+        return None
+    if before is not None and (before.shape, before.device) != (state.shape, state.device):
+        return None
+    with torch.no_grad():
+        return half_state_counts(before, state, gradient), HALF_STATE_COLUMNS
 
 
 def _wide(values: torch.Tensor) -> torch.Tensor:

@@ -40,6 +40,11 @@ def in_tracing_mode() -> bool:
     return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
 
 
+def in_backward() -> bool:
+    """Whether this thread is inside a backward pass."""
+    return torch._C._current_graph_task_id() != -1
+
+
 class OwnMode(TorchDispatchMode):
     """A mode of ours.
 

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor.record.accumulators.look import AccumulatorLook
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.calls import CallWatch
 from ampdoctor.record.forks import forget_in_children
@@ -24,6 +25,7 @@ from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.modules import ModuleHooks
 from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
+from ampdoctor.record.roundings.watch import RoundingWatch
 from ampdoctor.record.run_folder import RunFolder
 from ampdoctor.record.scaler import ScalerEvents
 from ampdoctor.record.schedule import Schedule
@@ -96,9 +98,13 @@ class Recorder:
         self._state = State(self._guard, sites, OptimizerNames(), WeightExaminer(sites))
         self._ends = StepEnds(self._state, self._end_step)
         self._opinions = self._state.opinions = SecondOpinions(Proving.of(prove), self._state)
+        self._roundings = RoundingWatch(self._state)
+        self._opinions.lent = self._roundings.lend
+        self._accumulators = AccumulatorLook(self._state, wanted=prove is not False)
+        self._state.accumulators = self._accumulators
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
-        self._modules = ModuleHooks(self._state)
+        self._modules = ModuleHooks(self._state, self._calls.noted)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._failed = self._stopped = False
         self._clock = time.perf_counter()
@@ -137,7 +143,9 @@ class Recorder:
             self._drain(wait=True)
             # A step under way has calls and perhaps an exception to tell, but no end of its own.
             left = self._state.log
-            if left.has_rows:
+            if left.has_rows or left.begun:
+                self._roundings.end()
+                self._accumulators.end()
                 self._run.open()
                 self._run.write(left.rows(left.depart()), now=True)
         if self._state.active:
@@ -166,7 +174,15 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self.noted(error)
         self.stop(exception=None if error is None else told(error))
+
+    def noted(self, error: BaseException) -> None:
+        """Take note of the exception that ends the script, if it has trained."""
+        with self._guard:
+            if self._state.active and (self._state.log.has_rows or self._run.claimed):
+                self._calls.noted(error)
 
     def _begin(self, step: int) -> None:
         reason = self._schedule.reason(step)
@@ -176,6 +192,9 @@ class Recorder:
         if second is not None:
             self._opinions.begin(log, second)
         opinion = self._opinions.current
+        self._roundings.begin(log, busy=opinion is not None)
+        busy = opinion is not None or self._roundings.places is not None
+        self._accumulators.begin(log, busy=busy)
         if reason is None:
             self._state.tensors = None
             self._state.weights.arm(None)
@@ -183,7 +202,8 @@ class Recorder:
             return
         self._state.tensors = TensorLog(log, opinion.observe if opinion else None)
         self._state.weights.arm(self._state.tensors, opinion.gradients if opinion else None)
-        self._modules.arm(self._state.tensors, opinion.places if opinion else None)
+        places = opinion.places if opinion else self._roundings.places
+        self._modules.arm(self._state.tensors, places)
 
     def _end_step(self) -> None:
         """Send the step's numbers on their way and begin the next one."""
@@ -197,8 +217,11 @@ class Recorder:
         now = time.perf_counter()
         wall, self._clock = now - self._clock, now
         self._opinions.end(wall)
+        self._roundings.end()
+        self._accumulators.end(wall)
         log, spent = self._state.log, self._guard.take_seconds()
-        log.row("steps", step_row(log, wall, spent))
+        held = self._state.held_graphs.before(log.step)
+        log.row("steps", step_row(log, wall, spent, held))
         self._schedule.account(wall, spent, examined=log.examined)
         self._under_way.append((log, log.depart()))
         self._drain()
@@ -233,6 +256,8 @@ class Recorder:
         self._state.active = False
         self._state.tensors = None
         self._opinions.abandon()
+        self._roundings.abandon()
+        self._accumulators.remove()
         self._state.weights.arm(None)
         self._modules.remove()
         self._calls.remove()

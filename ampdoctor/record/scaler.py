@@ -169,7 +169,8 @@ class ScalerEvents:
             "growth_interval": int(scaler.get_growth_interval()),
         } if enabled else {}  # fmt: skip
         scale = self._scale(scaler, name) if enabled else None
-        self._event(name, "seen", scale=scale, enabled=enabled, **configured)
+        device = getattr(scaler, "_device", None)
+        self._event(name, "seen", scale=scale, enabled=enabled, device_type=device, **configured)
 
     def _event(self, name: str, event: str, scale: Scalar = None, **columns: Any) -> None:
         log, seq = self._state.log, self._state.log.next_seq()

@@ -195,13 +195,13 @@ def _user_scopes() -> Iterator[dict[str, Any]]:
     while frame is not None:
         module = str(frame.f_globals.get("__name__", "")) + "."
         if not module.startswith((torch_package, own_package)):
-            yield _locals_of(frame)
+            yield variables_of(frame)
             if frame.f_back is None or frame.f_code.co_name == "<module>":
                 yield dict(frame.f_globals)
         frame = frame.f_back
 
 
-def _locals_of(frame: FrameType) -> dict[str, Any]:
+def variables_of(frame: FrameType) -> dict[str, Any]:
     """Return a copy of the variables of `frame`, leaving nothing behind in it.
 
     Before Python 3.13 a function's frame keeps the dict that `f_locals` makes, and with it every variable's value, for

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.autocast_blocks import AutocastBlocks
 from ampdoctor.record.headroom import capturing
+from ampdoctor.record.held_graphs import HeldGraphs
 from ampdoctor.record.quiet import in_tracing_mode
+from ampdoctor.record.weight_casts import WeightCasts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampdoctor.record.accumulators.look import AccumulatorLook
     from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
@@ -31,7 +35,11 @@ class State:
         active: recording; False once stopped, failed, or in a forked child.
         log: the step at hand.
         tensors: where its tensors go; None on a step that is not examined.
+        blocks: the autocast blocks that the training thread is in.
+        casts: how old the half copies of weights are.
+        held_graphs: losses of earlier steps that still have their graphs.
         opinions: second opinions on single steps.
+        accumulators: looks at totals that code keeps in half.
     """
 
     guard: Guard
@@ -40,8 +48,12 @@ class State:
     weights: WeightExaminer
     active: bool = False
     opinions: SecondOpinions = None  # type: ignore[assignment]
+    accumulators: AccumulatorLook = None  # type: ignore[assignment]
     log: StepLog = None  # type: ignore[assignment]
     tensors: TensorLog | None = None
+    blocks: AutocastBlocks = field(default_factory=AutocastBlocks)
+    casts: WeightCasts = field(default_factory=WeightCasts)
+    held_graphs: HeldGraphs = field(default_factory=HeldGraphs)
 
     @property
     def opinion(self) -> SecondOpinion | None:
@@ -54,15 +66,19 @@ class State:
         replays = self.opinions.replays
         return replays is not None and replays.running
 
-    def guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function` made safe to call from inside the training: None when off or when it fails."""
+    def guarded(self, function: Callable[..., Any], *, claim: bool = True) -> Callable[..., Any]:
+        """Return `function` made safe to call from inside the training: None when off or when it fails.
+
+        Without `claim`, a call of it doesn't make its thread the one whose training is followed: what it watches is
+        done before the training too, and perhaps by another thread.
+        """
         signature = inspect.signature(function)
 
         def safe(*args: Any, **kwargs: Any) -> Any:
             # Asked first: what torch.compile traces of this is then a constant, without a graph break.
             if torch.compiler.is_compiling() or not self.active or self.replaying or capturing():
                 return None
-            if in_tracing_mode() or not self.guard.thread.is_this():
+            if in_tracing_mode() or not self.guard.thread.is_this(claim=claim):
                 return None
             if not _fits(signature, args, kwargs):
                 return None  # nor does the user's call fit torch, which is about to say so

@@ -11,12 +11,14 @@ from ampdoctor.record.headroom import cuda_in_use
 from ampdoctor.trace.schema import StepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from ampdoctor.record.log import StepLog, Values
+    from ampdoctor.record.log import Scalar, StepLog, Values
 
 
-def step_row(log: StepLog, wall_seconds: float, own_seconds: float) -> Callable[[Values], StepRow]:
+def step_row(
+    log: StepLog, wall_seconds: float, own_seconds: float, held_graphs: int
+) -> Callable[[Values], StepRow]:
     """Return the function that makes the row of `log` from the fetched numbers."""
     ended = time.time()
     allocated, peak = _allocator()
@@ -30,24 +32,25 @@ def step_row(log: StepLog, wall_seconds: float, own_seconds: float) -> Callable[
         by_scaler = [bool(number) for scaler_asked, number in known if scaler_asked]
         return StepRow(
             step=log.step, time=ended, wall_ms=1e3 * wall_seconds, micro_batches=log.micro_batch,
-            loss=_loss(log, values), loss_scale=scale, found_inf=any(by_scaler) if by_scaler else None,
+            loss=summed(log.losses, values), loss_scale=scale, found_inf=any(by_scaler) if by_scaler else None,
             applied=not all(skips) if skips else None, grad_norm=values.number(log.grad_norm),
-            lr=values.number(log.lr), examined=log.examined, reason=log.reason,
+            lr=values.number(log.lr), totals_watched=log.totals_watched, examined=log.examined, reason=log.reason,
             examination_ms=1e3 * own_seconds if log.examined else None, allocated_bytes=allocated, peak_bytes=peak,
+            held_graphs=held_graphs,
         )  # fmt: skip
 
     return build
 
 
-def _loss(log: StepLog, values: Values) -> float | None:
-    """Add up what backward started from; a root that is no scalar has no place in a loss curve."""
+def summed(losses: Sequence[tuple[Scalar, Scalar]], values: Values) -> float | None:
+    """Add up what backward started from, without the loss scale; a root that is no scalar has no place in a curve."""
     total = 0.0
-    for scalar, in_it in log.losses:
+    for scalar, in_it in losses:
         value, scale = values.number(scalar), values.number(in_it)
         if value is None:
             return None
         total += value / scale if scale else value
-    return total if log.losses else None
+    return total if losses else None
 
 
 def _allocator() -> tuple[int | None, int | None]:

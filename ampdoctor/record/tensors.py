@@ -178,7 +178,9 @@ def _columns(found: Statistics, dtype: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_COUNTS = frozenset({"expected_to_move", "unchanged", "small_updates", "small_updates_moved"})
+_COUNTS = frozenset(
+    {"expected_to_move", "unchanged", "small_updates", "small_updates_moved", "additions"}
+)
 
 
 def _whole(late: dict[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,12 @@ from ampdoctor.trace.info import RunInfo
 from ampdoctor.trace.run import Run
 from ampdoctor.trace.schema import (
     TABLES,
+    AccumulatorRow,
     CallRow,
     ModuleRow,
     OpRow,
     OptimizerRow,
+    RoundingRow,
     ScalerRow,
     StepRow,
     TensorRow,
@@ -156,6 +158,24 @@ class RunBuilder:
             "numel": 100, "nonzero": 100, "flushed": 0, "overflowed": 0, "born": 0, "born_fp32": 0, "absmax": 1.0,
         }  # fmt: skip
         self._rows["ops"].append(OpRow(**(base | columns)))
+        return self
+
+    def rounding(self, kind: str, **columns: Any) -> RunBuilder:
+        """Add a place where numbers were rounded (a cast of 100 to BF16), or say that the step was watched."""
+        base: dict[str, Any] = {
+            "step": self._step, "seq": self._next(), "kind": kind, "module": "", "op": "aten._to_copy",
+            "dtype_in": "int64", "dtype_out": "bfloat16", "calls": 1, "numel": 100,
+        }  # fmt: skip
+        self._rows["roundings"].append(RoundingRow(**(base | columns)))
+        return self
+
+    def accumulator(self, kind: str, **columns: Any) -> RunBuilder:
+        """Add what was seen of a BF16 total: 100 elements that all took what was added, unless told otherwise."""
+        base: dict[str, Any] = {
+            "step": self._step, "op": "add", "kind": kind, "dtype": "bfloat16", "calls": 1, "numel": 100,
+            "nonzero": 100, "absorbed": 0, "absmax": 1.0, "lasting": True, "compensated": False,
+        }  # fmt: skip
+        self._rows["accumulators"].append(AccumulatorRow(**(base | columns)))
         return self
 
     def build(self) -> Run:

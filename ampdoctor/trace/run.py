@@ -18,10 +18,12 @@ from ampdoctor.trace.info import RunInfo, read_info
 from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import (
     TABLES,
+    AccumulatorRow,
     CallRow,
     ModuleRow,
     OpRow,
     OptimizerRow,
+    RoundingRow,
     ScalerRow,
     StepRow,
     TensorRow,
@@ -117,6 +119,11 @@ class Run:
         return self._rows("calls", CallRow)
 
     @cached_property
+    def accumulators(self) -> list[AccumulatorRow]:
+        """All sums seen into totals that code keeps in half."""
+        return self._rows("accumulators", AccumulatorRow)
+
+    @cached_property
     def modules(self) -> list[ModuleRow]:
         """All modules seen."""
         return self._rows("modules", ModuleRow)
@@ -130,6 +137,11 @@ class Run:
     def ops(self) -> list[OpRow]:
         """All operations that local twins looked at, in order."""
         return self._rows("ops", OpRow)
+
+    @cached_property
+    def roundings(self) -> list[RoundingRow]:
+        """All places seen where whole numbers, phases and scaled tensors were rounded, in order."""
+        return self._rows("roundings", RoundingRow)
 
     @cached_property
     def twins(self) -> list[TwinRow]:

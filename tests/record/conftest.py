@@ -77,15 +77,20 @@ def hooks_in_place() -> dict[str, Any]:
     handler = torch._dynamo.callback.callback_handler
     found: dict[str, Any] = {
         "torch.autograd.backward": torch.autograd.backward,
+        "torch.autograd.grad": torch.autograd.grad,
+        "Module.zero_grad": nn.Module.zero_grad,
+        "Optimizer.load_state_dict": torch.optim.Optimizer.load_state_dict,
         "Optimizer.zero_grad": torch.optim.Optimizer.zero_grad,
         "torch.compile": torch.compile,
         "_has_any_global_hook": module_hooks._has_any_global_hook,
         "told of compilations": [*handler.start_callbacks, *handler.end_callbacks],
+        "autocast.__exit__": torch.autocast.__exit__,
         "compiler's stance": torch._dynamo.eval_frame._stance,
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "sys.meta_path": list(sys.meta_path),
         "sys.excepthook": sys.excepthook,
     }
+    found |= _scheduler_steps()
     for name in dir(torch.amp.GradScaler):
         found[f"GradScaler.{name}"] = inspect.getattr_static(torch.amp.GradScaler, name)
     for holder in (
@@ -100,6 +105,15 @@ def hooks_in_place() -> dict[str, Any]:
             if name.startswith("_global_") and hasattr(value, "items"):
                 found[f"{holder.__name__}.{name}"] = dict(value)
     return found
+
+
+def _scheduler_steps() -> dict[str, Any]:
+    kinds = vars(torch.optim.lr_scheduler).items()
+    return {
+        f"{name}.step": vars(kind)["step"]
+        for name, kind in kinds
+        if isinstance(kind, type) and "step" in vars(kind)
+    }
 
 
 def _own_hooks(module: nn.Module) -> list[str]:

@@ -8,27 +8,36 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from ampdoctor.record.headroom import device_in_use, room_beside_step
+from ampdoctor.record.twin.hunt import Hunt
 from ampdoctor.record.twin.obstacles import obstacle
 from ampdoctor.record.twin.onsets import Onsets
-from ampdoctor.record.twin.plan import EARLY, Knowledge, Plan, counterfactuals, declined
+from ampdoctor.record.twin.plan import EARLY, START, Knowledge, Plan, counterfactuals, declined
 from ampdoctor.record.twin.replay.replays import Replays
 from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import nn
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.state import State
     from ampdoctor.record.twin.counterfactual import Counterfactual
+    from ampdoctor.record.twin.mode import Follower
+    from ampdoctor.record.twin.place import Places
 
 SHARE = 0.01
 """Largest share of the run's time for second opinions beyond the early one and those at an onset of trouble."""
 
 FAILURES = frozenset({"skip", "nonfinite-loss"})
 """Vitals that a replay answers."""
+
+BROKEN = frozenset({"nonfinite-gradient", "nonfinite-loss"})
+"""Vitals that are worth a look at each operation where nothing is in half too."""
 
 _FOLLOW_UPS = 2
 """Second opinions that only ask what the one before has left open."""
@@ -63,6 +72,7 @@ class SecondOpinions:
 
     Attributes:
         current: the one under way.
+        lent: returns who looks on at the step already, for one that begins in the middle of it.
         replays: of failed steps; None where the user wants no second opinion.
     """
 
@@ -75,13 +85,14 @@ class SecondOpinions:
         )
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
-        self._onsets, self._misses = Onsets(), Onsets()
+        self._onsets, self._misses, self._hunt = Onsets(), Onsets(), Hunt()
         self._plain: deque[float] = deque(maxlen=_PLAIN_STEPS)
         self._left: tuple[Counterfactual, ...] = ()
         self._follow_ups = 0
         self._wall = self._spent = 0.0
         self._zeros: float | None = None
-        self._asked = False
+        self._asked = self._begun = False
+        self.lent: Callable[[], Follower | None] = lambda: None
         self.current: SecondOpinion | None = None
         if proving is not Proving.NONE:
             self._wanted[EARLY] = "first"
@@ -100,21 +111,49 @@ class SecondOpinions:
             return self._wanted[step]
         if self._proving is Proving.ALWAYS:
             return "asked" if examined is not None else None
-        due = examined is not None and step > EARLY and self._known.half is not None
+        return self._within_budget(step, examined) if self._known.half is not None else None
+
+    def _within_budget(self, step: int, examined: str | None) -> str | None:
+        if self._hunt.wanted():
+            return "nonfinite-loss"
+        due = examined is not None and step > EARLY
         return "interval" if due and self._spent <= SHARE * self._wall else None
 
     def alarm(self, kind: str, step: int) -> None:
         """The vital `kind` has turned: look at `step`, at an onset whatever it costs."""
+        self._hunt.alarm(kind)
         if self._proving is not Proving.NONE and self._onsets.begins(kind, step):
             self._wanted[step] = kind
+
+    def first_call(self, module: nn.Module) -> Places | None:
+        """A module begins, on a step without second opinion: where it is a training's first, look at each operation.
+
+        A training that breaks at once leaves nothing to look at on the next step where no scaler skips the broken one.
+        """
+        if self._begun or self._proving is Proving.NONE or self._state.log.step:
+            return None
+        if self.current is not None or not torch.is_grad_enabled() or not module.training:
+            return None
+        self._begun = True
+        if obstacle(asked=False) is not None:
+            return None  # as will be said when the planned one comes
+        plan, beside = Plan(START, "fp16", ()), self.lent()
+        opinion = SecondOpinion(
+            self._state.log, plan, self._state.guard, self._state.sites, also=beside
+        )
+        opinion.begin()
+        self._state.weights.observe(opinion.gradients)
+        self.current = opinion
+        return opinion.places
 
     def learn(self, rows: Sequence[tuple[str, Any]], next_step: int) -> None:
         """Take note of the rows of a step; what was left open is asked on the next one."""
         self._known.learn(rows)
+        self._hunt.learn(rows)
         if self._proving is Proving.NONE:
             return
         known = self._known
-        if any(isinstance(row, TwinStepRow) for _, row in rows):
+        if any(isinstance(row, TwinStepRow) and row.reason != START for _, row in rows):
             self._zeros = known.zero_share()
             again = bool(self._left) or known.wants_islands() or known.wants_lower()
             if again and self._follow_ups < _FOLLOW_UPS:
@@ -172,6 +211,7 @@ class SecondOpinions:
             self._plain.append(wall_seconds)
             return
         seconds = self.current.seconds
+        self._hunt.took(seconds)
         self.current.end()
         self.current = None
         # What is left to the device to do shows only in the step's length.
@@ -189,6 +229,10 @@ class SecondOpinions:
     def _plan(self, reason: str, half: str | None) -> Plan:
         always = self._proving is Proving.ALWAYS
         why_not = obstacle(asked=always or reason == "asked")
+        if why_not is None and half is None and reason in BROKEN:
+            return Plan(
+                reason, "fp16", ()
+            )  # its own FP32: which operation breaks is all there is to ask
         if why_not is None and half is None:
             nothing = "the run holds nothing in half precision"
             why_not = nothing if self._known.examined else "nothing is known of the run yet"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.record.modules import in_backward
+from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.twin.blanks import Blanks
 from ampdoctor.record.twin.kinds import dense, has_memory
 from ampdoctor.record.twin.operations import Kind

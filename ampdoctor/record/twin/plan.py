@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 EARLY = 2
 """The first second opinion: the steps before it say how large gradients are, and what is zero-initialised has moved."""
 
+START = "start"
+"""Reason of the look at each operation of the very first step, before anything is known of the run."""
+
 DEFAULT_SCALE = 2.0**16
 """The scale that torch's GradScaler starts from: what a user would get by default."""
 

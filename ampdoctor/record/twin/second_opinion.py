@@ -15,8 +15,10 @@ from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.twin.eager import Eagerly
 from ampdoctor.record.twin.formulas import Formulas
 from ampdoctor.record.twin.local.local_twins import LocalTwins
+from ampdoctor.record.twin.loss_twin import LossTwin
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
+from ampdoctor.record.twin.plan import START
 from ampdoctor.record.twin.worlds import Worlds, named, reason_of
 from ampdoctor.trace.schema import TwinStepRow
 
@@ -38,15 +40,23 @@ class SecondOpinion:
         plan: what to execute beside it.
         guard: whose modes ours lies beneath.
         sites: names of parameters.
+        also: who else looks on.
     """
 
-    def __init__(self, log: StepLog, plan: Plan, guard: Guard, sites: Sites) -> None:
+    def __init__(
+        self, log: StepLog, plan: Plan, guard: Guard, sites: Sites, also: Follower | None = None
+    ) -> None:
         self._log, self._plan, self._guard, self._sites = log, plan, guard, sites
         self._worlds = Worlds(log, plan.counterfactuals, plan.half)
         self._local = LocalTwins(log)
+        self._loss = LossTwin()
+        self._losses = plan.reason != START
         self._followers: list[Follower] = [*self._worlds.carried, self._local]
+        if self._losses:
+            self._followers.insert(-1, self._loss)
         self.places = Places(lines=True, site=full_call_site)
-        self._mode = TwinMode(self._followers, self.places, self._failed)
+        lookers = self._followers if also is None else [*self._followers, also]
+        self._mode = TwinMode(lookers, self.places, self._failed)
         self._formulas = Formulas(self._mode, self._worlds.carried, guard)
         self._eagerly = Eagerly()
         self._declined = plan.declined
@@ -88,8 +98,9 @@ class SecondOpinion:
         with self._ours():
             for carried, factor in self._worlds.rescaled() if self._worlds.seeded else ():
                 carried.seed(seeds, factor)
-            if len(roots) == 1 and roots[0].numel() == 1:
+            if self._losses and len(roots) == 1 and roots[0].numel() == 1:
                 self._worlds.loss(roots[0])
+                self._loss.queue(self._log, roots[0], self._worlds.scale)
             self._formulas.backward_begins(roots)
 
     def backward_ended(self) -> None:
@@ -150,6 +161,7 @@ class SecondOpinion:
     def _release(self) -> None:
         self._mode.on = False
         self._worlds.clear()
+        self._loss.clear(off=True)
 
     def _row(self) -> Any:
         carried = self._plan.counterfactuals

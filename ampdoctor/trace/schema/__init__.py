@@ -7,9 +7,11 @@ Adding a nullable column or a table keeps VERSION. Anything that changes the mea
 readers accept VERSION and VERSION - 1.
 """
 
+from ampdoctor.trace.schema.calls import CallRow
 from ampdoctor.trace.schema.columns import TABLES, VERSION, Column, Table
+from ampdoctor.trace.schema.roundings import RoundingRow
 from ampdoctor.trace.schema.training import (
-    CallRow,
+    AccumulatorRow,
     ModuleRow,
     OptimizerRow,
     ScalerRow,
@@ -24,11 +26,13 @@ __all__ = [
     "OLDEST_READABLE",
     "TABLES",
     "VERSION",
+    "AccumulatorRow",
     "CallRow",
     "Column",
     "ModuleRow",
     "OpRow",
     "OptimizerRow",
+    "RoundingRow",
     "ScalerRow",
     "StepRow",
     "Table",

@@ -45,11 +45,17 @@ class StepRow:
     reason: str | None = nullable(
         STRING, "Why it was examined: first, interval, asked, or the vital that turned."
     )
+    totals_watched: bool | None = nullable(
+        BOOL, "Sums into totals in half were looked at on this step (accumulators)."
+    )
     examination_ms: float | None = nullable(FLOAT, "ampdoctor's own time on this step.", "ms")
     allocated_bytes: int | None = nullable(
         INT, "CUDA memory allocated at the end of the step.", "bytes"
     )
     peak_bytes: int | None = nullable(INT, "Peak of the CUDA memory allocated so far.", "bytes")
+    held_graphs: int | None = nullable(
+        INT, "Earlier steps whose loss still has its graph: something holds on to it."
+    )
 
 
 @table("tensors")
@@ -62,7 +68,8 @@ class TensorRow:
     seq: int = required(INT, "Order of arrival within the step.")
     module: str = required(STRING, "Module path; empty for the root and for bare parameters.")
     role: str = required(
-        STRING, "activation, grad_output, weight, weight_grad, update or optimizer_state."
+        STRING,
+        "activation, grad_output, weight, weight_grad, update, optimizer_state or buffer (running statistics).",
     )
     slot: str = required(
         STRING,
@@ -92,7 +99,9 @@ class TensorRow:
         BOOL, "All inputs and weights of the module were finite (activation)."
     )
     expected_to_move: int | None = nullable(
-        INT, "Elements that the optimizer means to change (update of half weights)."
+        INT,
+        "Elements that the optimizer means to change (update of half weights); elements whose gradient and value are "
+        "not both zero (optimizer_state in half).",
     )
     unchanged: int | None = nullable(INT, "Those of expected_to_move that kept their value.")
     energy_unchanged: float | None = nullable(
@@ -103,6 +112,23 @@ class TensorRow:
     )
     small_updates_moved: int | None = nullable(
         INT, "Those of small_updates that moved all the same: stochastic rounding, Kahan."
+    )
+    square_cosine: float | None = nullable(
+        FLOAT,
+        "optimizer_state in half: cosine to the square of the gradient that the optimizer used; 1 on the first step of "
+        "a second moment.",
+    )
+    square_ratio: float | None = nullable(
+        FLOAT, "optimizer_state in half: sum of that square over the sum of the state's magnitudes."
+    )
+    additions: int | None = nullable(
+        INT, "weight_grad in half: backward passes of this step that added to what was there."
+    )
+    sum_cosine: float | None = nullable(
+        FLOAT, "Cosine of the accumulated gradient to the same sum in FP32 (with additions)."
+    )
+    sum_norm_ratio: float | None = nullable(
+        FLOAT, "Its norm over that of the sum in FP32 (with additions)."
     )
 
     @property
@@ -133,45 +159,52 @@ class ScalerRow:
     scale_after: float | None = nullable(FLOAT, "Scale after it (growth, backoff, hold).")
     found_inf: bool | None = nullable(BOOL, "A gradient was nonfinite (step, skip).")
     enabled: bool | None = nullable(BOOL, "The scaler is enabled (seen).")
+    device_type: str | None = nullable(STRING, "Device type that it was made for (seen).")
     growth_factor: float | None = nullable(FLOAT, "As configured (seen).")
     backoff_factor: float | None = nullable(FLOAT, "As configured (seen).")
     growth_interval: int | None = nullable(INT, "As configured (seen).", "steps")
 
 
-@table("calls")
+@table("accumulators")
 @dataclass(frozen=True, kw_only=True)
-class CallRow:
-    """One call that matters to mixed precision, with the line of the user's code that made it."""
+class AccumulatorRow:
+    """Sums into a total that code keeps in half outside of autograd: averages of weights, metrics, gradients.
+
+    Those of one step that agree in line, operation, kind, origin and dtype are added up.
+    """
 
     step: int = required(INT, "Step it belongs to.")
-    micro_batch: int = required(INT, "Backward passes before it within the step.")
-    seq: int = required(INT, "Order within the step.")
-    call: str = required(
-        STRING,
-        "scale, backward, unscale, clip_norm, clip_value, scaler_step, optimizer_step, update or zero_grad.",
+    file: str | None = nullable(STRING, "Source file of the line that adds.")
+    line: int | None = nullable(INT, "That line.")
+    function: str | None = nullable(STRING, "The function that the line is in.")
+    op: str = required(
+        STRING, "add, sub, lerp, addcmul, addcdiv, or copy of a sum that was made in FP32."
     )
-    target: str | None = nullable(STRING, "Scaler or optimizer it was called on or for.")
-    file: str | None = nullable(STRING, "Source file of the caller outside torch.")
-    line: int | None = nullable(INT, "Line of the caller.")
-    function: str | None = nullable(STRING, "Function of the caller.")
-    autocast: str | None = nullable(STRING, "Autocast dtype in force; null if off.")
-    scaled: str | None = nullable(
-        STRING, "backward: whether a scaler scaled all, some or none of what it starts from."
+    kind: str = required(STRING, "average (of a total that decays) or sum.")
+    added: str | None = nullable(
+        STRING, "What is added was made from weights (weight) or by a backward pass (gradient)."
     )
-    factor: float | None = nullable(
+    dtype: str = required(STRING, "dtype of the total.")
+    calls: int = required(INT, "Sums added up; one for each tensor.")
+    totals: int | None = nullable(INT, "Different totals among them.")
+    numel: int = required(INT, "Elements of the totals.")
+    nonzero: int = required(INT, "Elements that FP32 would have changed.")
+    absorbed: int = required(INT, "Those of nonzero that kept their value.")
+    energy_absorbed: float | None = nullable(
+        FLOAT, "Share of the increments' sum of squares that lies in them.", "share"
+    )
+    increment: float | None = nullable(
+        FLOAT, "Root mean square of what FP32 would have changed them by."
+    )
+    absmax: float = required(FLOAT, "Largest magnitude of the totals.")
+    rate: float | None = nullable(
         FLOAT,
-        "backward: product of the numbers the loss was multiplied by in code, scaler excluded.",
+        "average: share of the way to what is added that a sum goes (1 - decay), where a number says so.",
     )
-    largest_factor: float | None = nullable(
-        FLOAT,
-        "backward: the largest of those numbers; a hand-written loss scale shows in it where the loss is averaged too.",
+    lasting: bool = required(BOOL, "The totals were there before the step.")
+    compensated: bool = required(
+        BOOL, "Two values of the total are subtracted afterwards, as Kahan summation does."
     )
-    optimizers: list[str] | None = nullable(
-        STRINGS, "backward: optimizers whose parameters it reaches (examined steps)."
-    )
-    limit: float | None = nullable(FLOAT, "clip: the largest norm or value allowed.")
-    norm: float | None = nullable(FLOAT, "clip: the total norm it returned.")
-    error: str | None = nullable(STRING, "Exception that the call raised.")
 
 
 @table("modules")
@@ -188,6 +221,9 @@ class ModuleRow:
     dtypes: list[str] = required(STRINGS, "dtypes of its own parameters.")
     optimizer: str | None = nullable(STRING, "Optimizer that holds its parameters.")
     training: bool = required(BOOL, "It was in training mode.")
+    device: str | None = nullable(
+        STRING, "Device type of its own parameters; null for one without any."
+    )
 
 
 @table("optimizers")

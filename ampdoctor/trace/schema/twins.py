@@ -59,7 +59,8 @@ class TwinRow:
     seq: int = required(INT, "Order within the step, shared with tensors and calls.")
     counterfactual: str = required(
         STRING,
-        "run (what the run itself computed), fp32, bf16, fp16@2^10, fp16@2^10+fp32:decoder.",
+        "run (what the run itself computed), fp32, bf16, fp16@2^10, fp16@2^10+fp32:decoder, or fp32:loss (what FP32 "
+        "makes of the results that the run's last operations with weights came to; loss only).",
     )
     number_format: str | None = nullable(
         STRING, "Format of what is half in the run; null for run, whose halves may be mixed."
@@ -159,7 +160,10 @@ class OpRow:
         FLOAT, "Share of the FP32 result's sum of squares that lies in flushed elements.", "share"
     )
     overflowed: int = required(INT, "Elements that are NaN or infinite, and finite in FP32.")
-    born: int = required(INT, "NaN or infinite elements of calls whose inputs were all finite.")
+    born: int = required(
+        INT,
+        "NaN or infinite elements of calls whose inputs were all finite (softmax: or -inf, as a mask is).",
+    )
     born_fp32: int = required(INT, "Those of them that are not finite in FP32 either.")
     absorbed: int | None = nullable(
         INT, "Sums: elements with a + b == a although b != 0; null for other operations."
@@ -178,3 +182,12 @@ class OpRow:
         FLOAT, "Largest finite magnitude of the FP32 result, as scaled in the run."
     )
     loss_scale: float | None = nullable(FLOAT, "backward: loss scale in the values.")
+    inputs_from: list[int] | None = nullable(
+        INTS,
+        "seq of the rows whose results went in, also through what has no row (views, selections, most of FP32); -1 for "
+        "what was there before the step: a parameter, data, a constant.",
+    )
+    constant: float | None = nullable(
+        FLOAT,
+        "Sums, bounds and fills: smallest number beside the tensors that is zero in their dtype (eps = 1e-8 in FP16).",
+    )

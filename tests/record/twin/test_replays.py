@@ -112,7 +112,10 @@ def test_a_forward_that_overflows_once_is_found_where_it_is_made(recording: Reco
     assert first.file is not None
     assert first.file.endswith("test_replays.py")
     assert first.born_fp32 == 0
-    assert diagnose(run).findings[0].name == "activation-overflow"
+    # The statistics of the BatchNorm behind it keep the infinity, which is worse than one skipped step.
+    worst = diagnose(run).findings[0]
+    assert worst.name == "buffer-poisoned-by-overflow"
+    assert "activation-overflow" in {c.name for c in worst.consequences}
     # The gradients that came back were NaN before they reached the model: nothing is to be said of them.
     assert not [t for t in run.twins if t.step == 20]
 

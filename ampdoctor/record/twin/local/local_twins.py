@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ampdoctor.record.twin.local.casts import casts_of, with_integers_lost
+from ampdoctor.record.twin.local.constants import lost_constant
 from ampdoctor.record.twin.local.execution import (
     AFTER_THE_RUN,
     FAILURES,
@@ -19,9 +22,12 @@ from ampdoctor.record.twin.local.execution import (
     execute,
     results,
 )
-from ampdoctor.record.twin.local.inputs import Inputs
-from ampdoctor.record.twin.local.measures import add_up, compare
+from ampdoctor.record.twin.local.inputs import Inputs, all_finite
+from ampdoctor.record.twin.local.lineage import Lineage
+from ampdoctor.record.twin.local.measures import Measure, add_up, compare
 from ampdoctor.record.twin.local.natures import (
+    LANDMARKS,
+    SINGULAR,
     WIDER,
     Nature,
     base_of,
@@ -35,8 +41,6 @@ from ampdoctor.record.twin.operations import tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    import torch
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.twin.local.casts import Cast
@@ -64,13 +68,30 @@ class LocalTwins:
     def __init__(self, log: StepLog, *, source: str = "live") -> None:
         self.not_twinned: Counter[str] = Counter()
         self._rows = LocalRows(log, source)
+        self._lineage = Lineage()
+        self._inputs: tuple[int, ...] = ()  # of the operation at hand, and the row that it has
+        self._row: int | None = None
         self.operations = 0
 
-    def before(self, operation: Operation) -> Callable[[Any], None] | None:
+    def before(self, operation: Operation) -> Callable[[Any], None]:
         """Execute the operation that is about to run in FP32; returns what to call with the run's result."""
         self.operations += 1
+        inputs = self._lineage.inputs(operation)
+        self._inputs, self._row = inputs, None
         then = self._tried(operation, self._begun, operation)
-        return None if then is None else lambda result: self._tried(operation, then, result)
+        row = self._row
+
+        def follow(result: Any) -> None:
+            self._inputs, self._row = inputs, row
+            if then is not None:
+                self._tried(operation, then, result)
+            self._lineage.made(operation, result, self._origins(inputs))
+
+        return follow
+
+    def _origins(self, inputs: tuple[int, ...]) -> tuple[int, ...]:
+        """Return where the result of the operation at hand comes from: its row, or what went in where it has none."""
+        return inputs if self._row is None else (self._row,)
 
     def _tried(self, operation: Operation, look: Callable[[Any], Any], subject: Any) -> Any:
         """Look at `subject`; an operation that can't be looked at is named, and all others still are."""
@@ -83,7 +104,8 @@ class LocalTwins:
 
     def _begun(self, operation: Operation) -> Callable[[Any], None] | None:
         nature = nature_of(operation.function)
-        if nature is Nature.SKIPPED:
+        constant = lost_constant(operation)
+        if nature is Nature.SKIPPED and constant is None:
             return None
         if nature is Nature.CAST:
             casts = casts_of(operation)
@@ -96,6 +118,9 @@ class LocalTwins:
             return self._beside(operation, sums)
         if sums:
             self._add_alone(operation, sums)
+        elif (base := base_of(operation.traits.name)) in SINGULAR | LANDMARKS:
+            inputs = Inputs.of(operation)
+            return lambda result: self._fp32(operation, inputs, result, always=base in LANDMARKS)
         return None
 
     def finish(self) -> None:
@@ -119,10 +144,19 @@ class LocalTwins:
         asked = Asked(result=False, absorbed=True)
         self._add(operation, inputs, totals, Inputs(inputs), measured(sums), asked)
 
+    def _fp32(self, operation: Operation, inputs: Inputs, result: Any, *, always: bool) -> None:
+        """An operation in FP32 has a row where it makes NaN or infinities of finite values, or `always`."""
+        ours = [t for t in tensors_of(result) if t.dtype is torch.float32 and plain(t)]
+        if not always and all(t.device.type == "cpu" and all_finite(t) for t in ours):
+            return
+        vector = add_up([v for t in ours if (v := compare(t, t)) is not None])
+        if not always and isinstance(vector, list) and not inputs.kept(vector)[Measure.BORN]:
+            return
+        self._add(operation, operation.tensors, ours, inputs, vector, Asked(result=False))
+
     def _beside(self, operation: Operation, sums: Sequence[Sum]) -> Callable[[Any], None]:
         check(operation)
         inputs = Inputs.of(operation)
-        summed = measured(sums)
         asked = Asked(
             result=True,
             absorbed=bool(sums),
@@ -130,6 +164,7 @@ class LocalTwins:
             integers_lost=base_of(operation.traits.name) in _MAKES_INTEGERS,
         )
         references = None if operation.function in AFTER_THE_RUN else execute(operation)
+        summed = measured(sums, references or ())
 
         def compared(result: Any) -> None:
             beside = execute(operation, result) if references is None else references
@@ -139,8 +174,8 @@ class LocalTwins:
             vector = add_up([v for v in vectors if v is not None])
             if vector is not None and asked.integers_lost:
                 vector = with_integers_lost(vector, *pairs[0])
-            tensors = [*tensors_of((*operation.args, *operation.kwargs.values()))]
-            self._add(operation, tensors, [r for r, _ in pairs], inputs, vector, asked)
+            written = [r for r, _ in pairs]
+            self._add(operation, operation.tensors, written, inputs, vector, asked)
 
         return compared
 
@@ -155,12 +190,14 @@ class LocalTwins:
     ) -> None:
         if vector is None:
             return
-        dtypes = joined(t.dtype for t in inputs), joined(t.dtype for t in outputs)
-        numel = sum(t.numel() for t in outputs)
+        dtypes = joined([t.dtype for t in inputs]), joined([t.dtype for t in outputs])
+        numel = sum([t.numel() for t in outputs])
         place, name = operation.place, operation.traits.name
         vector = finite.kept(vector)
-        if not self._rows.add(self.operations, place, name, dtypes, numel, vector, asked):
+        self._row = self._rows.add(self.operations, place, name, dtypes, numel, vector, asked)
+        if self._row is None:
             raise NotExecutedError(f"over {MOST_CALLS} calls")
+        self._rows.describe(self._row, self._inputs, lost_constant(operation))
 
 
 def _comparable(
@@ -169,6 +206,10 @@ def _comparable(
     """Return the results that mean the same in both: halves where there are any, else all floats."""
     if len(ours) != len(beside):
         return []
+    if len(ours) == 1:
+        (run,), (reference,) = ours, beside
+        alike = run.is_floating_point() and run.shape == reference.shape and plain(run)
+        return [(run, reference)] if alike else []
     pairs = [
         (r, f)
         for r, f in zip(ours, beside, strict=True)

@@ -26,6 +26,10 @@ MOST_CALLS = 50_000
 """Calls whose numbers are kept on a device until the step ends; some 100 bytes each."""
 
 
+MOST_INPUTS = 16
+"""Rows that are named as those whose results went into one."""
+
+
 class Asked(NamedTuple):
     """Which of the columns that not every operation has are known of a call."""
 
@@ -61,19 +65,20 @@ class Calls:
     first_lost: int | None = None
     first_born: int | None = None
     late: list[tuple[int, Deferred]] = field(default_factory=list)
+    inputs: set[int] = field(default_factory=set)
+    constant: float | None = None
 
     def add(self, order: int, vector: Sequence[float]) -> None:
         """Add the numbers of one call; calls come in order."""
         absmax = max(self.totals[Measure.ABSMAX], vector[Measure.ABSMAX])
         self.totals = [a + b for a, b in zip(self.totals, vector, strict=True)]
         self.totals[Measure.ABSMAX] = absmax
-        if self.first_lost is None and any(vector[m] for m in _LOSSES):
+        if self.first_lost is None and (
+            vector[Measure.FLUSHED] or vector[Measure.ABSORBED] or vector[Measure.INTEGERS_LOST]
+        ):
             self.first_lost = order
         if self.first_born is None and vector[Measure.BORN]:
             self.first_born = order
-
-
-_LOSSES = (Measure.FLUSHED, Measure.ABSORBED, Measure.INTEGERS_LOST)
 
 
 class LocalRows:
@@ -88,6 +93,7 @@ class LocalRows:
         self._log = log
         self._source = source
         self._groups: dict[Group, Calls] = {}
+        self._by_seq: dict[int, Calls] = {}
         self._late = 0
         self._lock = Lock()  # the backward pass of each device has a thread
 
@@ -100,8 +106,8 @@ class LocalRows:
         numel: int,
         vector: Measured,
         asked: Asked,
-    ) -> bool:
-        """Add one call; False where there were too many."""
+    ) -> int | None:
+        """Add one call and return the seq of its row; None where there were too many."""
         log = self._log
         group = Group(
             log.micro_batch, place.module or "", op, place.backward, *dtypes, place.source, asked
@@ -109,25 +115,35 @@ class LocalRows:
         with self._lock:
             if not isinstance(vector, list):
                 if self._late >= MOST_CALLS:
-                    return False
+                    return None
                 self._late += 1
             calls = self._groups.get(group)
             if calls is None:
                 scale = log.pass_scale if place.backward else None
                 calls = self._groups[group] = Calls(order, scale)
+                self._by_seq[order] = calls
             calls.calls += 1
             calls.numel += numel
             if isinstance(vector, list):
                 calls.add(order, vector)
             else:
                 calls.late.append((order, log.keep(vector)))
-        return True
+        return calls.first
+
+    def describe(self, seq: int, inputs: tuple[int, ...], constant: float | None) -> None:
+        """Note of the row `seq` where its values come from, and the number beside them that is lost."""
+        calls = self._by_seq[seq]
+        if len(calls.inputs) < MOST_INPUTS:
+            calls.inputs.update(inputs)
+        if constant is not None:
+            known = calls.constant
+            calls.constant = constant if known is None else min(known, constant, key=abs)
 
     def queue(self) -> None:
         """Queue all rows, in the order of their first calls."""
         for group, calls in self._groups.items():
             self._log.row("ops", partial(self._row, group, calls))
-        self._groups = {}
+        self._groups, self._by_seq = {}, {}
 
     def _row(self, group: Group, calls: Calls, values: Values) -> OpRow:
         for order, place in calls.late:
@@ -165,6 +181,8 @@ class LocalRows:
             relative_error=_relative_error(total) if asked.result else None,
             absmax=total[Measure.ABSMAX],
             loss_scale=values.number(calls.loss_scale),
+            inputs_from=sorted(calls.inputs),
+            constant=calls.constant,
         )
 
 

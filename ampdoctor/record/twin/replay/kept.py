@@ -12,8 +12,7 @@ import torch
 from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.callsite import full_call_site
-from ampdoctor.record.modules import in_backward
-from ampdoctor.record.quiet import traced
+from ampdoctor.record.quiet import in_backward, traced
 from ampdoctor.record.twin.replay.arrived import Cast, Wide
 from ampdoctor.record.twin.replay.budget import Budget
 from ampdoctor.record.twin.replay.cast_above import CastsAbove, note_output

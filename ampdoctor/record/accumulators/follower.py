@@ -1,0 +1,175 @@
+"""Follows the operations of one step and takes down the sums into totals that are kept in half.
+
+A total is kept where it was there before the step, or where the same line has added to it before. Sums that autograd
+records, those of a backward pass, and changes of the weights themselves are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.accumulators.origins import GRADIENT, WEIGHT, Origins, address, has_storage
+from ampdoctor.record.accumulators.rows import Group, SumRows
+from ampdoctor.record.accumulators.sums import (
+    MOST_ELEMENTS,
+    half_sums,
+    narrowing_copies,
+    plain_name,
+    scalings,
+)
+from ampdoctor.record.callsite import full_call_site
+from ampdoctor.record.quiet import in_backward
+from ampdoctor.record.tensors import HALVES, dtype_name
+from ampdoctor.record.twin.operations import Kind, tensors_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ampdoctor.record.accumulators.origins import Origin
+    from ampdoctor.record.accumulators.sums import HalfSum, Scaled
+    from ampdoctor.record.callsite import CallSite
+    from ampdoctor.record.log import StepLog
+    from ampdoctor.record.state import State
+    from ampdoctor.record.twin.operations import Operation
+
+_TOLD = frozenset({WEIGHT, GRADIENT})
+
+
+class Accumulators:
+    """The accumulators of a step; a Follower.
+
+    Args:
+        state: the recorder's.
+        weights: what optimizers train.
+
+    Attributes:
+        not_twinned: none; the protocol asks for it.
+    """
+
+    def __init__(self, state: State, weights: Sequence[torch.Tensor]) -> None:
+        self.not_twinned: Counter[str] = Counter()
+        self._state = state
+        self._origins = Origins(weights)
+        self._rows = SumRows()
+        self._by_line: set[tuple[CallSite, int]] = set()
+        self._scaled: dict[int, Scaled] = {}
+        self._room = MOST_ELEMENTS
+
+    def before(self, operation: Operation) -> Callable[[Any], None] | None:
+        """Look at an operation that is about to run; returns what to call with the run's result."""
+        if operation.traits.kind in {Kind.VIEW, Kind.READ} or self._state.replaying:
+            return None
+        tensors = list(tensors_of((*operation.args, *operation.kwargs.values())))
+        if not all(map(has_storage, tensors)):
+            return None
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if recorded:
+            self._origins.meet(tensors)
+        if recorded or in_backward():
+            origins = frozenset({GRADIENT} if in_backward() else ())
+            return lambda result: self._made(operation, result, origins)
+        return self._outside(operation, tensors)
+
+    def finish(self, log: StepLog) -> None:
+        """Queue the rows."""
+        self._rows.queue(log)
+
+    def _outside(
+        self, operation: Operation, tensors: Sequence[torch.Tensor]
+    ) -> Callable[[Any], None]:
+        """Look at an operation that nothing of autograd's is in."""
+        origins = self._origins.of(tensors)
+        if plain_name(operation) == "sub":
+            self._see_compensation(tensors)
+        sums: dict[int, tuple[HalfSum, Group]] = {}
+        for n, one in (*half_sums(operation), *narrowing_copies(operation)):
+            if n not in sums and (found := self._kept(one)):
+                sums[n] = found
+        scaled = list(scalings(operation, self._room))
+
+        def then(result: Any) -> None:
+            self._made(operation, result, origins)
+            for n, total, scaling in scaled:
+                self._scale(total if operation.traits.writes else _nth(result, n), scaling)
+            for n, (one, group) in sums.items():
+                # In place, a _foreach_ operation returns nothing.
+                self._take(one, group, one.total if one.in_place else _nth(result, n))
+
+        return then
+
+    def _made(self, operation: Operation, result: Any, origins: frozenset[Origin]) -> None:
+        if operation.traits.writes:
+            self._origins.change(operation.written(), origins)
+        else:
+            self._origins.make(tensors_of(result), origins)
+
+    def _scale(self, total: Any, scaling: Scaled) -> None:
+        """A total was multiplied: what is added to it next makes it an average."""
+        if isinstance(total, torch.Tensor) and total.dtype in HALVES:
+            self._room -= total.numel()
+            self._scaled[address(total)] = scaling
+
+    def _kept(self, one: HalfSum) -> tuple[HalfSum, Group] | None:
+        """Return a sum and where it belongs; None where its total is not kept."""
+        place, made_from = address(one.total), self._origins.of([one.total])
+        increment = self._origins.of(one.parts)
+        if WEIGHT in made_from or (one.name == "copy" and place not in increment):
+            return None
+        scaling = self._scaled.pop(place, None)
+        if scaling is not None:
+            self._room += one.total.numel()
+            if scaling.before.shape == one.before.shape:
+                one = one.since(scaling)
+        source, there = full_call_site(), self._origins.was_there(one.total)
+        again = (source, place) in self._by_line
+        if not self._is_total(one, there, again, made_from, increment, scaled=scaling is not None):
+            if one.in_place:
+                self._by_line.add((source, place))
+            return None
+        average = one.name == "lerp" or scaling is not None or place in increment
+        added = next((o for o in (WEIGHT, GRADIENT) if o in increment), None)
+        lasting = there or any(isinstance(o, int) for o in made_from)
+        kind = "average" if average else "sum"
+        dtype = dtype_name(one.total.dtype)
+        return one, Group(source, one.name, kind, added, dtype, one.rate, lasting)
+
+    def _is_total(
+        self,
+        one: HalfSum,
+        there: bool,
+        again: bool,
+        made_from: Iterable[Origin],
+        increment: frozenset[Origin],
+        *,
+        scaled: bool,
+    ) -> bool:
+        if one.in_place:
+            return there or again
+        # What is made anew may be a batch, or anything: not so a number, or where weights or gradients go in.
+        from_kept = there or (scaled and any(isinstance(o, int) for o in made_from))
+        return again or (from_kept and (one.total.numel() == 1 or bool(_TOLD & increment)))
+
+    def _take(self, one: HalfSum, group: Group, result: Any) -> None:
+        if not isinstance(result, torch.Tensor) or result.dtype not in HALVES:
+            return
+        with torch.no_grad():
+            vector = one.numbers(result)
+        own = address(one.total)
+        origins = frozenset(o for o in self._origins.of([one.total]) if isinstance(o, int))
+        # A row of a table is a total of its own.
+        identity = frozenset({*(origins or {own}), ("at", one.total.storage_offset())})
+        self._rows.add(group, vector, origins | {own}, identity)
+        self._by_line.add((group.source, address(result)))
+
+    def _see_compensation(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Two values of one total are subtracted after a sum: that is how what rounding took is found (Kahan)."""
+        if len(tensors) == 2:
+            first, second = ({address(t), *self._origins.of([t])} for t in tensors)
+            self._rows.compensate(first & second)
+
+
+def _nth(value: Any, n: int) -> Any:
+    return value[n] if isinstance(value, (list, tuple)) else value

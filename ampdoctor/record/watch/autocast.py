@@ -1,0 +1,128 @@
+"""Watches `torch.autocast`: which blocks are entered, for which device, and whether torch lets them be."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.autocast_blocks import Block
+from ampdoctor.record.callsite import full_call_site, shortened
+from ampdoctor.record.quiet import in_backward
+from ampdoctor.record.tensors import autocast_dtype, dtype_name
+from ampdoctor.record.watch.base import Watcher
+from ampdoctor.record.weight_casts import next_number
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ampdoctor.record.call_log import CallLog
+    from ampdoctor.record.patching import Patches
+    from ampdoctor.record.state import State
+
+_AUTOCAST = torch.amp.autocast_mode.autocast
+_FRAMES = 4
+"""Frames between the question whether CUDA is there and the `__init__` that asks it: wrappers of ours, and no more."""
+
+
+class AutocastWatch(Watcher):
+    """Queues a row for a block's begin and end: on an examined step, for the first block of each line."""
+
+    def __init__(self, state: State, log: CallLog) -> None:
+        super().__init__(state, log)
+        self._refused: dict[int, weakref.ref[Any]] = {}
+        self._step = -1
+        self._told: set[tuple[Any, ...]] = set()
+
+    def install(self, patches: Patches) -> None:
+        """Put its wrappers in place.
+
+        The class's `__init__` is left alone: its warnings name the line of its caller, which would be ours.
+        """
+        entered = self._state.guarded(self._entered, claim=False)
+        left = self._state.guarded(self._left, claim=False)
+        state = self._state
+
+        # What is asked first costs next to nothing: an evaluation may enter thousands of blocks on a step.
+        def after_enter(made: Any, result: Any, error: BaseException | None) -> None:
+            if not torch.compiler.is_compiling() and state.active and state.log.examined:
+                entered(made, result, error)
+
+        def after_exit(made: Any, result: Any, error: BaseException | None) -> None:
+            if not torch.compiler.is_compiling() and state.blocks.depth:
+                left(made, result, error)
+
+        patches.around(_AUTOCAST, "__enter__", _itself, after_enter)
+        patches.around(_AUTOCAST, "__exit__", _itself, after_exit)
+        asked = self._state.guarded(self._asked_for_cuda, claim=False)
+        patches.around(torch.cuda.amp.common, "amp_definitely_not_available", _itself, asked)
+
+    def remove(self) -> None:
+        """Let go of what it holds."""
+        self._refused.clear()
+
+    def _asked_for_cuda(self, _: Any, missing: Any, error: BaseException | None) -> None:
+        """`autocast.__init__` asks whether CUDA is there, in order to switch itself off where it is not."""
+        if error is not None or not missing:
+            return
+        frame: FrameType | None = sys._getframe(1)
+        for _frame in range(_FRAMES):
+            if frame is None or frame.f_code is _AUTOCAST.__init__.__code__:
+                break
+            frame = frame.f_back
+        else:
+            return
+        if frame is None or not frame.f_locals.get("enabled"):
+            return
+        made = frame.f_locals.get("self")
+        self._refused[id(made)] = weakref.ref(made, self._forgetting(id(made)))
+
+    def _forgetting(self, key: int) -> Any:
+        return lambda _: self._refused.pop(key, None)
+
+    def _entered(self, made: Any, _: Any, error: BaseException | None) -> None:
+        if made is None or error is not None or in_backward():
+            return
+        block = Block(id(made))
+        self._tell(made, block)
+        self._state.blocks.enter(block)
+
+    def _tell(self, made: Any, block: Block) -> None:
+        log, site = self._state.log, full_call_site()
+        if self._step != log.step:
+            self._step = log.step
+            self._told.clear()
+        asked = bool(made._enabled) or id(made) in self._refused
+        kind = (made.device, made.fast_dtype, asked, made._cache_enabled)
+        if (site, kind) in self._told:
+            return
+        self._told.add((site, kind))
+        block.first_node = next_number()
+        site = shortened(site)
+        block.columns = {
+            "target": self._state.blocks.new_name(), "device_type": made.device, "dtype": dtype_name(made.fast_dtype),
+            "asked": asked, "cache_enabled": bool(made._cache_enabled),
+            "depth": self._state.blocks.depth,
+        }  # fmt: skip
+        call = self._log.begin("autocast_enter", **block.columns)
+        call["autocast"] = autocast_dtype(made.device)
+        self._log.finish(call)
+
+    def _left(self, made: Any, _: Any, error: BaseException | None) -> None:
+        if made is None or error is not None or in_backward():
+            return
+        block = self._state.blocks.leave(id(made))
+        if block is None or block.columns is None:
+            return
+        most = max(block.calls.values(), default=0) if block.columns["depth"] == 0 else None
+        made_within = next_number() - block.first_node
+        self._log.finish(
+            self._log.begin("autocast_exit", **block.columns, nodes=made_within, module_calls=most)
+        )
+
+
+def _itself(made: Any = None, *_: Any, **__: Any) -> Any:
+    """Before the call: what is entered or left."""
+    return made
