@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ampdoctor.finding import Finding
     from ampdoctor.trace.run import Run
 
+NOT_PRECISION = "AMP7"
+"""Beginning of the codes of the rules whose faults FP32 shares, so that no format and no loss scale helps."""
+
 
 def verdict_of(run: Run, roots: Sequence[Finding], crashed: Sequence[str] = ()) -> str:
     """Return what is to be said of `run`, given its root findings, worst first, and the rules that failed.
@@ -33,7 +36,8 @@ def _fault(faults: Sequence[Finding]) -> str:
     first = faults[0]
     more = len(faults) - 1
     rest = f", and {more} more {'fault' if more == 1 else 'faults'}" if more else ""
-    return f"{first.summary.rstrip('.')} ({first.name}){rest}"
+    other = "Not a precision problem. " if first.code.startswith(NOT_PRECISION) else ""
+    return f"{other}{first.summary.rstrip('.')} ({first.name}){rest}"
 
 
 def _without_fault(run: Run, *, healthy: bool) -> str:

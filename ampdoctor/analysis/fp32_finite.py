@@ -25,7 +25,7 @@ def finite_in_fp32(run: Run, step: int) -> bool | None:
     The FP32 twin carried through the step decides, for it shares no flushed epsilon and no overflow with the run. An
     operation by itself is asked next: its inputs are the run's own, so that its word against precision is weaker.
     """
-    carried = _carried(run, step)
+    carried = carried_finite(run, step)
     if carried is not None:
         return carried
     births = births_of(run, step)
@@ -41,7 +41,7 @@ def precision_alone(run: Run, step: int) -> bool | None:
     Against precision only a twin carried through the whole step may speak: an operation by itself divides by zero in
     FP32 too where FP16 has flushed the epsilon that came in.
     """
-    carried = _carried(run, step)
+    carried = carried_finite(run, step)
     return carried if carried is not None else finite_in_fp32(run, step) or None
 
 
@@ -67,7 +67,8 @@ def largest_gradient(run: Run, step: int) -> float:
     return max((r.absmax for r in rows if "float16" in r.dtype_out.split(",")), default=0.0)
 
 
-def _carried(run: Run, step: int) -> bool | None:
+def carried_finite(run: Run, step: int) -> bool | None:
+    """Whether the FP32 twin carried through `step`, not finite in the run, is finite; None where there is none."""
     rows = _run_rows(run).get(step, ())
     if not any(r.nonfinite for r in rows):
         return None

@@ -61,4 +61,10 @@ def operations(run: Run) -> dict[int, tuple[OpRow, ...]]:
     by_step: dict[int, list[OpRow]] = {}
     for row in op_rows(run):
         by_step.setdefault(row.step, []).append(row)
-    return {step: tuple(rows) for step, rows in by_step.items()}
+    return {step: _once(rows) for step, rows in by_step.items()}
+
+
+def _once(rows: list[OpRow]) -> tuple[OpRow, ...]:
+    """Return what was seen of the step itself where it was; a replay executes only the modules again."""
+    live = tuple(r for r in rows if r.source == "live")
+    return live or tuple(rows)

@@ -37,7 +37,7 @@ def scaled_steps(run: Run) -> tuple[ScaledStep, ...]:
     scales = {
         (row.step, row.optimizer): row.scale for row in run.scaler if row.event in {"step", "skip"}
     }
-    reach = _Reach(run)
+    reach = Reach(run)
     follower = _Follower(scales, reach)
     for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
         if call.error is None:
@@ -50,7 +50,7 @@ def source_of(call: CallRow) -> str | None:
     return f"{call.file}:{call.line}" if call.file and call.line is not None else None
 
 
-class _Reach:
+class Reach:
     """Which optimizers a backward pass reaches: as recorded, as its line always did, or the only one there is."""
 
     def __init__(self, run: Run) -> None:
@@ -60,13 +60,15 @@ class _Reach:
         self.only = next(iter(stepped)) if len(stepped) == 1 else None
         self._by_line: dict[tuple[str | None, int | None], frozenset[str]] = {}
         for call in run.calls:
-            if call.call == "backward" and call.optimizers:
+            # One that reaches none, of master weights that get copies of the gradients, is known to reach none.
+            if call.call == "backward" and call.optimizers is not None:
                 reached = frozenset(call.optimizers)
                 key = (call.file, call.line)
                 # A helper's line may reach now these and now those: then only what it always reaches is known.
                 self._by_line[key] = self._by_line.get(key, reached) & reached
 
     def of(self, call: CallRow) -> frozenset[str]:
+        """Return the optimizers that the backward pass `call` reaches, as far as is known."""
         if call.optimizers is not None:
             return frozenset(call.optimizers)
         only = frozenset({self.only} if self.only else ())
@@ -76,7 +78,7 @@ class _Reach:
 class _Follower:
     """Follows the calls in order; what it holds by optimizer is what happened since its gradients were cleared."""
 
-    def __init__(self, scales: dict[tuple[int, str | None], float | None], reach: _Reach) -> None:
+    def __init__(self, scales: dict[tuple[int, str | None], float | None], reach: Reach) -> None:
         self.found: list[ScaledStep] = []
         self._scales = scales
         self._reach = reach

@@ -37,6 +37,14 @@ def number(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 100_000 else f"{value:.3g}"
 
 
+def bytes_text(count: float) -> str:
+    """Return an amount of memory: `512 bytes`, `3.5 MiB`."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
 def counted(count: int, noun: str, plural: str = "") -> str:
     """Return `1 step` or `3 steps`."""
     return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"

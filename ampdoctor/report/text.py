@@ -135,9 +135,16 @@ def _foot(paper: Page, diagnosis: Diagnosis) -> None:
     ]
     _list(paper, "Accepted", accepted)
     _list(paper, "Nothing found", [", ".join(diagnosis.passed)] if diagnosis.passed else [])
-    skipped = [f"{rule.rule} ({rule.reason})" for rule in diagnosis.skipped]
-    _list(paper, "Not examined", skipped)
+    _list(paper, "Not examined", _skipped(diagnosis))
     _list(paper, "Incomplete", diagnosis.examined.gaps)
+
+
+def _skipped(diagnosis: Diagnosis) -> list[str]:
+    """Return the skipped rules by why they were: of a run without a scaler, a dozen lack the same."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in diagnosis.skipped:
+        by_reason.setdefault(rule.reason, []).append(rule.rule)
+    return [f"{', '.join(rules)} ({reason})" for reason, rules in by_reason.items()]
 
 
 def _list(paper: Page, title: str, entries: Sequence[str], *, label_style: str = "bold") -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ampdoctor.analysis.birth_causes import Kind, causes
 from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
 from ampdoctor.analysis.forward import ForwardStep, forward_steps
 from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
@@ -87,25 +88,19 @@ def _bad_data() -> RunBuilder:
 
 def _division_by_zero() -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
+    half: dict[str, Any] = {"dtype": "float16", "inputs_finite": True}
     for _ in range(4):
         run.step(loss=math.nan, found_inf=True, applied=False)
-        run.tensor("up", "activation", dtype="float16", exponents={0: 90}, inputs_finite=True)
+        run.tensor("up", "activation", exponents={0: 90}, **half)
         run.tensor("norm", "weight", slot="weight", exponents={0: 90})
-        run.tensor(
-            "norm",
-            "activation",
-            dtype="float16",
-            exponents={-1: 90},
-            posinf=3,
-            inputs_finite=True,
-        )
+        run.tensor("norm", "activation", exponents={-1: 90}, posinf=3, **half)
     return run
 
 
-def _twinned(run: RunBuilder, born_fp32: int, **where: object) -> RunBuilder:
+def _twinned(run: RunBuilder, born_fp32: int, **where: Any) -> RunBuilder:
     """Give the last step of `run` local twins, in which the square in `down` is the first not to be finite."""
     born = {"born": 30, "born_fp32": born_fp32, "first_born": 7, "overflowed": 30 - born_fp32}
-    run.twin_step(kind="local").op("aten.mm", "up")
+    run.twin_step(kind="local").op("aten.mm", "up", **where)
     return run.op("aten.pow", "down", file="train.py", line=41, absmax=2.5e5, **born, **where)
 
 
@@ -143,7 +138,11 @@ class ActivationOverflow(Rule):
     name = "activation-overflow"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("attention-overflow", "norm-overflow", "loss-overflow", "mask-constant-overflow")
+    after = (
+        "attention-overflow", "norm-overflow", "loss-overflow", "mask-constant-overflow", "eps-underflow",
+        "buffer-poisoned-by-overflow", "log-of-zero-underflow", "cancellation-half", "scaler-bypassed",
+        "optimizer-stepped-twice", "gradient-penalty-scaled", "nan-not-precision",
+    )  # fmt: skip
     thresholds = {
         "steps_error": Threshold(3, "three such steps are no accident of one batch"),
         "large_value": Threshold(256, "sqrt(65504): products of two such values overflow"),
@@ -170,7 +169,10 @@ class ActivationOverflow(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        harmed = harmed_steps(run)
+        known = {s for s, c in causes(run).items() if c.kind is not Kind.ACTIVATION}
+        if known and known >= causes(run).keys():
+            return  # what is seen of other steps is the same again
+        harmed = {s: harm for s, harm in harmed_steps(run).items() if s not in known}
         births = self._births(run, harmed)
         made = self._made(run, harmed)
         first = min((f.row.step for f in births), default=None)

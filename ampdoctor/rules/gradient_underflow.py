@@ -131,7 +131,10 @@ class GradientUnderflow(Rule):
     name = "gradient-underflow"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("activation-overflow", "norm-overflow", "scale-collapse")
+    after = (
+        "activation-overflow", "norm-overflow", "scale-collapse", "vanishing-gradient", "dead-units",
+        "zero-init-deadlock", "scaler-disabled", "comm-hook-underflow",
+    )  # fmt: skip
     thresholds = {name: Threshold(value, source) for name, (value, source) in LIMITS.items()} | {
         "tail_flushed": Threshold(
             0.1, "one element in ten: the edge is near, though what flushes does not matter yet"

@@ -146,7 +146,10 @@ class LossScaleTooLarge(Rule):
     name = "loss-scale-too-large"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("activation-overflow", "backward-under-autocast", "nan-not-precision")
+    after = (
+        "activation-overflow", "backward-under-autocast", "nan-not-precision", "scaler-bypassed",
+        "optimizer-stepped-twice", "gradient-penalty-scaled", "stale-inf-grads",
+    )  # fmt: skip
     thresholds = {
         "skipped_share": Threshold(
             0.5, "half of all steps thrown away, and the scale is no lower for it"

@@ -96,10 +96,14 @@ class LossScaleTooSmall(Rule):
     needs = ("steps", "tensors")
     after = (
         "scale-collapse",
+        "norm-overflow",
         "activation-overflow",
         "nan-not-precision",
         "unscaled-backward",
         "norm-overflow",
+        "vanishing-gradient",
+        "dead-units",
+        "zero-init-deadlock",
     )
     thresholds = {name: Threshold(value, source) for name, (value, source) in LIMITS.items()}
     HEALTHY = (

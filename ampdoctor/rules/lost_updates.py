@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from math import floor, log2
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis import lost_updates as lost
 from ampdoctor.analysis.cures import device_type, optimizer_type
-from ampdoctor.analysis.wording import counted, number, percent
+from ampdoctor.analysis.wording import counted, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
-from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
+from ampdoctor.formats import HALF_DTYPES, title_of_dtype
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ampdoctor.analysis.lost_updates import LostStep
     from ampdoctor.trace.run import Run
-    from ampdoctor.trace.schema import TensorRow
-
-
-ROUND_TO_NEAREST = frozenset(
-    {
-        "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon", "NAdam", "RAdam",
-        "RMSprop", "Rprop", "SGD",
-    }
-)  # fmt: skip
-"""Optimizers of torch.optim: none of them rounds stochastically or keeps what rounding takes."""
-
-
-@dataclass(frozen=True)
-class _Step:
-    """What one step meant to change in half-precision weights, and what of it was lost; `energy` is a tensor's."""
-
-    step: int
-    rows: tuple[TensorRow, ...]
-    expected: int
-    unchanged: int
-    energy: float
-    small: int
-    small_moved: int
 
 
 def _run(unchanged: int, moved: int = 0, dtype: str = "bfloat16") -> RunBuilder:
@@ -83,20 +60,14 @@ class LostUpdates(Rule):
     name = "lost-updates"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("master-weights-missing", "optimizer-state-half")
+    after = (
+        "master-weights-missing", "optimizer-state-half", "half-grad-accumulation", "unscale-fp16-gradients",
+    )  # fmt: skip
     thresholds = {
-        "energy_warning": Threshold(
-            0.2,
-            "a fifth of what a typical tensor's update holds: as if on a learning rate 10 % lower",
-        ),
-        "energy_error": Threshold(
-            0.5,
-            "half of what a typical tensor's update holds (BF16 runs that plateau lose 80 to 90 %)",
-        ),
-        "steps_share": Threshold(0.5, "on most of the steps examined"),
-        "small_moved": Threshold(
-            0.001, "plain rounding moves none of them; stochastic rounding |u| / ulp, 0.1 % or more"
-        ),
+        "energy_warning": Threshold(lost.ENERGY_WARNING, lost.ENERGY_WARNING_SOURCE),
+        "energy_error": Threshold(lost.ENERGY_ERROR, lost.ENERGY_ERROR_SOURCE),
+        "steps_share": Threshold(lost.STEPS_SHARE, lost.STEPS_SHARE_SOURCE),
+        "small_moved": Threshold(lost.SMALL_MOVED, lost.SMALL_MOVED_SOURCE),
     }
     HEALTHY = (
         Example("every weight moves", lambda: _run(0)),
@@ -113,20 +84,18 @@ class LostUpdates(Rule):
         return run.missing((*self.needs, *(("tensors.expected_to_move",) if half else ())))
 
     def check(self, run: Run) -> Iterator[Finding]:
-        steps = _steps(run)
-        small = sum(s.small for s in steps)
-        if small and sum(s.small_moved for s in steps) >= self.threshold("small_moved") * small:
+        steps = lost.lost_steps(run)
+        if lost.keeps_what_rounding_takes(steps, self.threshold("small_moved")):
             return
-        # Without these counts nothing tells stochastic rounding from none, but torch's own optimizers round to nearest.
-        told = small > 0 or optimizer_type(run) in ROUND_TO_NEAREST
         hurt = [s for s in steps if s.energy >= self.threshold("energy_warning")]
         if hurt and len(hurt) >= self.threshold("steps_share") * len(steps):
             finding = self._finding(run, steps, hurt)
-            yield finding if told else _untold(finding, optimizer_type(run))
+            # Nothing tells stochastic rounding from none where no update was surely too small.
+            yield finding if lost.told_from_keeping(run) else _untold(finding, optimizer_type(run))
 
-    def _finding(self, run: Run, steps: Sequence[_Step], hurt: Sequence[_Step]) -> Finding:
+    def _finding(self, run: Run, steps: Sequence[LostStep], hurt: Sequence[LostStep]) -> Finding:
         last = hurt[-1]
-        share = last.unchanged / last.expected
+        share = last.share
         dtype = last.rows[0].dtype
         title = title_of_dtype(dtype)
         worst = sorted(last.rows, key=lambda r: -(r.energy_unchanged or 0.0))
@@ -137,14 +106,14 @@ class LostUpdates(Rule):
             Evidence(
                 "lost_update_energy",
                 last.energy,
-                _energy_text(last, worst[0]),
+                lost.energy_text(last),
             ),
             Evidence(
                 "steps_affected",
                 len(hurt),
                 f"So it is on {len(hurt)} of {counted(len(steps), 'step')} examined.",
             ),
-            *_spacing(run, last, dtype),
+            *lost.spacing(run, last),
         ]
         return self.finding(
             f"Updates are lost in {title} weights: {percent(share)} of the weights that should move stand still.",
@@ -168,61 +137,6 @@ def _untold(finding: Finding, kind: str | None) -> Finding:
         confidence=Confidence.LOW,
         evidence=(*finding.evidence, Evidence("optimizer", name, text)),
     )
-
-
-def _steps(run: Run) -> list[_Step]:
-    applied = {s.step for s in run.steps if s.applied is not False}
-    rows: dict[int, list[TensorRow]] = {}
-    for r in run.tensors("update", dtypes=HALF_DTYPES):
-        if r.expected_to_move and r.step in applied:
-            rows.setdefault(r.step, []).append(r)
-    return [_step(step, tuple(group)) for step, group in rows.items()]
-
-
-def _step(step: int, rows: tuple[TensorRow, ...]) -> _Step:
-    return _Step(
-        step,
-        rows,
-        sum(r.expected_to_move or 0 for r in rows),
-        sum(r.unchanged or 0 for r in rows),
-        _typical_energy(rows),
-        sum(r.small_updates or 0 for r in rows),
-        sum(r.small_updates_moved or 0 for r in rows),
-    )
-
-
-def _typical_energy(rows: Sequence[TensorRow]) -> float:
-    """Return the share of its update that the typical weight's tensor lost: the median, each tensor by its elements.
-
-    A share of all updates together cannot be had from shares by tensor: with SGD one tensor may hold most of it.
-    """
-    ranked = sorted(rows, key=lambda r: r.energy_unchanged or 0.0)
-    counts = list(accumulate(r.expected_to_move or 0 for r in ranked))
-    middle = next(i for i, count in enumerate(counts) if 2 * count >= counts[-1])
-    return ranked[middle].energy_unchanged or 0.0
-
-
-def _energy_text(step: _Step, worst: TensorRow) -> str:
-    if len(step.rows) == 1:
-        return f"They held {percent(step.energy)} of the update of `{worst.site}` (sum of squares)."
-    return (
-        f"Half of the weights are in tensors that lost {percent(step.energy)} or more of their own update (sum of "
-        f"squares); the worst of {len(step.rows)} is `{worst.site}` with {percent(worst.energy_unchanged or 0.0)}."
-    )
-
-
-def _spacing(run: Run, step: _Step, dtype: str) -> list[Evidence]:
-    number_format = format_of_dtype(dtype)
-    weights = [r for r in run.tensors("weight", dtypes=(dtype,)) if r.step == step.step and r.rms]
-    if number_format is None or not weights:
-        return []
-    typical = max(weights, key=lambda r: r.numel).rms
-    half_place = 2.0 ** floor(log2(typical)) * number_format.eps / 2.0
-    lr = next((o.lr for o in run.optimizers if o.lr), None)
-    rate = f", and the learning rate is {lr:g}" if lr else ""
-    least = f"in {title_of_dtype(dtype)} it takes no change below {number(half_place)}"
-    text = f"A typical weight is {number(typical)}: {least}{rate}."
-    return [Evidence("half_last_place", half_place, text)]
 
 
 def _fixes(run: Run) -> list[Fix]:

@@ -52,11 +52,20 @@ def test_outside_any_module_is_said() -> None:
     assert first.source is None
 
 
-def test_the_first_birth_is_found_on_live_and_replayed_steps() -> None:
+@pytest.mark.parametrize("source", ["live", "replay"])
+def test_the_first_birth_is_found_on_live_and_replayed_steps(source: str) -> None:
+    late = _born(RunBuilder().step().step(), 9, source=source)
+    birth = first_born(_born(late, 4, op="aten.pow", source=source).build(), 1)
+    assert birth is not None
+    assert birth.row.op == "aten.pow"
+
+
+def test_of_a_step_that_was_seen_live_the_replay_adds_nothing() -> None:
+    """It executes the modules alone; the order of its operations is another one."""
     run = _born(_born(RunBuilder().step().step(), 9), 4, op="aten.pow", source="replay").build()
     birth = first_born(run, 1)
     assert birth is not None
-    assert birth.row.op == "aten.pow"
+    assert birth.row.source == "live"
     assert first_born(run, 0) is None
 
 

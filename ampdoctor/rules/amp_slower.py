@@ -1,0 +1,145 @@
+"""The rule amp-slower."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple
+
+from ampdoctor.analysis.cures import device_type
+from ampdoctor.analysis.operations import operations
+from ampdoctor.analysis.wording import counted, number, percent
+from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
+from ampdoctor.rules.base import Example, Rule, Threshold
+from ampdoctor.trace.builder import RunBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import OpRow
+
+
+class _Work(NamedTuple):
+    """The operations of one step: those that compute in half, and those that only cast to it."""
+
+    step: int
+    computing: int
+    casting: int
+    elements: float
+
+    @property
+    def cast_share(self) -> float:
+        """Casts among them."""
+        return self.casting / max(self.casting + self.computing, 1)
+
+
+def _run(elements: int, *, casts: int = 24) -> RunBuilder:
+    """A step of twelve layers, each with weight and bias cast to half."""
+    run = RunBuilder(device="cuda: NVIDIA A100").step(loss=2.0).twin_step(kind="local")
+    for layer in range(12):
+        run.op("aten.addmm", f"layers.{layer}", numel=elements)
+        run.op("aten.mm", f"layers.{layer}", direction="backward", calls=2, numel=2 * elements)
+    columns = {"dtype_in": "float32", "calls": casts, "numel": casts * elements}
+    return run.op("aten._to_copy", "layers.0", **columns) if casts else run
+
+
+class AmpSlower(Rule):
+    """Autocast costs more time than it saves: a large part of the operations only cast small tensors.
+
+    What it means
+        Autocast casts inputs and weights of every operation that it runs in half, and gradients back. On small tensors
+        an operation takes as long as it takes to start it, whatever its dtype, so that each cast costs as much as the
+        operation that it is for.
+
+    Why it matters
+        Nothing is wrong with the training, but it would be faster in FP32.
+
+    How to fix
+        Larger batches, so that there is something to compute; `torch.compile`, which makes one kernel of a cast and
+        what follows it, or CUDA graphs, which take away the cost of starting. Else leave autocast off.
+
+    Not to be mistaken for
+        A large model, where the casts vanish beside the matrix products. Half weights, which need no casts.
+    """
+
+    code = "AMP602"
+    name = "amp-slower"
+    severity = Severity.NOTE
+    needs = ("ops",)
+    thresholds = {
+        "elements": Threshold(
+            10_000,
+            "starting an operation takes some 5 microseconds, in which a device computes as many results and more",
+        ),
+        "cast_share": Threshold(
+            0.25, "each cast to half has one back in the backward pass: half as many again"
+        ),
+    }
+    HEALTHY = (
+        Example("large tensors", lambda: _run(1_000_000)),
+        Example("half weights", lambda: _run(256, casts=1)),
+    )
+    SICK = (
+        Example("tiny layers", lambda: _run(256)),
+        Example("few casts to many operations, and all small", lambda: _run(4096, casts=13)),
+    )
+
+    def check(self, run: Run) -> Iterator[Finding]:
+        steps = [work for step in operations(run) if (work := _work(run, step)) is not None]
+        slow = [
+            work
+            for work in steps
+            if work.elements <= self.threshold("elements")
+            and work.cast_share >= self.threshold("cast_share")
+        ]
+        if slow and len(slow) == len(steps):
+            yield self._finding(run, slow[-1])
+
+    def _finding(self, run: Run, work: _Work) -> Finding:
+        share = percent(work.cast_share)
+        return self.finding(
+            f"Autocast probably makes this run slower: {share} of its half-precision operations are casts of small "
+            "tensors.",
+            evidence=[
+                Evidence(
+                    "cast_share", work.cast_share,
+                    f"On step {work.step}, {counted(work.casting, 'operation')} only cast to half, beside "
+                    f"{work.computing} that compute in half: {share}.",
+                ),
+                Evidence(
+                    "elements_per_operation", work.elements,
+                    f"Half of those that compute make at most {number(work.elements)} elements each: they take as long "
+                    "as it takes to start them.",
+                ),
+            ],
+            fixes=[
+                Fix(
+                    "Give each operation more to do",
+                    "DataLoader(dataset, batch_size=8 * batch_size)  # or model = torch.compile(model)",
+                    "The casts vanish beside larger products; compiled, they become part of what follows them.",
+                ),
+                Fix(
+                    "Leave autocast off",
+                    f'torch.autocast("{device_type(run)}", enabled=False)',
+                    f"{counted(2 * work.casting, 'operation')} fewer a step, forward and backward.",
+                ),
+            ],
+            location=Location((), work.step, work.step),
+            confidence=Confidence.MEDIUM,
+            grade=Grade.ESTIMATED,
+        )  # fmt: skip
+
+
+def _work(run: Run, step: int) -> _Work | None:
+    """Return what local twins saw of `step`; None where nothing computes in half."""
+    rows = operations(run)[step]
+    casts = [r for r in rows if _to_half(r) and "_to_copy" in r.op and r.dtype_in == "float32"]
+    computing = [r for r in rows if _to_half(r) and "_to_copy" not in r.op]
+    if not computing:
+        return None
+    sizes = [r.numel / r.calls for r in computing for _ in range(r.calls)]
+    return _Work(step, len(sizes), sum(r.calls for r in casts), median(sizes))
+
+
+def _to_half(row: OpRow) -> bool:
+    return row.dtype_out in {"float16", "bfloat16"}

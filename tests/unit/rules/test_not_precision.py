@@ -1,0 +1,108 @@
+"""The rules that say that precision is not the cause: their words, their numbers and what they must not take."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ampdoctor.engine import diagnose
+from ampdoctor.finding import Grade, Severity
+from ampdoctor.rules.dead_units import DeadUnits
+from ampdoctor.rules.nan_not_precision import NanNotPrecision
+from ampdoctor.rules.vanishing_gradient import VanishingGradient
+from ampdoctor.rules.zero_init_deadlock import ZeroInitDeadlock
+from ampdoctor.trace.builder import RunBuilder
+
+if TYPE_CHECKING:
+    from ampdoctor.finding import Finding
+    from ampdoctor.rules.base import Rule
+
+
+def _only(rule: type[Rule], title: str) -> Finding:
+    example = next(e for e in rule.SICK if e.title == title)
+    (found,) = rule().check(example.build().build())
+    return found
+
+
+@pytest.mark.parametrize(
+    "rule", [NanNotPrecision, VanishingGradient, DeadUnits, ZeroInitDeadlock], ids=lambda r: r.name
+)
+def test_the_verdict_says_that_it_is_not_precision(rule: type[Rule]) -> None:
+    diagnosis = diagnose(rule.SICK[0].build().build(), rules=[rule()])
+    assert diagnosis.verdict.startswith("Not a precision problem. ")
+    assert diagnosis.verdict.endswith(f"({rule.name})")
+    assert diagnosis.findings[0].summary.rstrip(".") in diagnosis.verdict
+
+
+def test_bad_data_is_told_with_its_distance() -> None:
+    found = _only(NanNotPrecision, "NaN in the data, every fourth batch")
+    assert "every 4 steps" in found.summary
+    assert found.severity is Severity.WARNING
+    assert found.location.first_step == 1
+    assert {e.name: e.value for e in found.evidence}["steps_between"] == 4
+
+
+def test_a_run_that_is_lost_is_an_error() -> None:
+    found = _only(NanNotPrecision, "a loss that ran away in FP32")
+    assert found.severity is Severity.ERROR
+    assert "learning rate" in found.summary
+    assert found.location.first_step == 2
+    assert "lr=0.01" in found.fixes[0].code
+
+
+def test_an_empty_mask_is_told_by_its_line() -> None:
+    found = _only(NanNotPrecision, "an empty mask, in FP32 as well")
+    assert "a division by zero" in found.summary
+    assert found.location.source == "train.py:41"
+    assert found.grade is Grade.MEASURED
+
+
+def test_a_nan_in_half_without_a_second_opinion_is_not_judged() -> None:
+    run = RunBuilder().step(loss=2.3)
+    run.tensor("up", "activation", dtype="float16", exponents={0: 9})
+    run.step(loss=math.nan).tensor("up", "activation", dtype="float16", exponents={0: 9})
+    assert list(NanNotPrecision().check(run.build())) == []
+
+
+def test_weights_that_start_as_nan() -> None:
+    run = (
+        RunBuilder()
+        .step(loss=math.nan)
+        .tensor("up", "weight", slot="weight", exponents={0: 9}, nan=1)
+    )
+    (found,) = NanNotPrecision().check(run.build())
+    assert "starts with weights that are not finite, in `up.weight`" in found.summary
+
+
+def test_an_update_that_dwarfs_the_weights() -> None:
+    run = RunBuilder().step(loss=2.3, lr=1e4)
+    run.tensor("up", "activation", dtype="float32", exponents={0: 9})
+    run.tensor("up", "weight", slot="weight", exponents={-3: 10})
+    run.tensor("up", "update", slot="weight", exponents={6: 10})
+    run.step(loss=math.nan, examined=False)
+    (found,) = NanNotPrecision().check(run.build())
+    assert "512 times as large as all the weights" in found.summary
+    assert found.location.first_step == 0
+
+
+def test_the_layers_that_stand_still_are_named() -> None:
+    found = _only(VanishingGradient, "three binades a layer, in FP32")
+    assert found.location.sites[0] == "body.0.weight (weight_grad)"
+    assert {e.name: e.value for e in found.evidence}["first_over_best"] == pytest.approx(2.0**-18)
+    assert (
+        _only(VanishingGradient, "measured: faded in the FP32 twin as well").grade is Grade.MEASURED
+    )
+
+
+def test_all_dead_is_an_error_and_counts_what_starves() -> None:
+    found = _only(DeadUnits, "all units, in FP16")
+    assert found.severity is Severity.ERROR
+    assert {e.name: e.value for e in found.evidence}["zero_gradients_share"] == 1.0
+
+
+def test_both_factors_are_named_and_one_is_started_again() -> None:
+    found = _only(ZeroInitDeadlock, "LoRA with both at zero")
+    assert found.location.sites == ("a.weight (weight)", "b.weight (weight)")
+    assert 'get_parameter("a.weight")' in found.fixes[0].code
