@@ -25,10 +25,7 @@ def root_findings(
     cause = {id(f): _cause(f, findings, after, examined) for f in findings}
     root = {id(f): _root(f, cause) for f in findings}
     roots = [f for f in findings if root[id(f)] is f]
-    folded = [
-        replace(r, consequences=_sorted(f for f in findings if f is not r and root[id(f)] is r))
-        for r in roots
-    ]
+    folded = [replace(r, consequences=_sorted(f for f in findings if f is not r and root[id(f)] is r)) for r in roots]
     return _sorted(folded)
 
 
@@ -44,10 +41,7 @@ def _root(finding: Finding, cause: dict[int, Finding | None]) -> Finding:
 
 
 def _cause(
-    finding: Finding,
-    findings: Sequence[Finding],
-    after: dict[str, tuple[str, ...]],
-    examined: Sequence[int],
+    finding: Finding, findings: Sequence[Finding], after: dict[str, tuple[str, ...]], examined: Sequence[int]
 ) -> Finding | None:
     start = _start(finding)
     latest = min((step for step in examined if step >= start), default=start)

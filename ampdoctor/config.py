@@ -72,9 +72,7 @@ def load_config(start: Path) -> Config:
     try:
         here = start.resolve()
     except OSError:
-        raise ConfigError(
-            "the working directory does not exist any more", hint="change to one that does"
-        ) from None
+        raise ConfigError("the working directory does not exist any more", hint="change to one that does") from None
     path = next((p for f in (here, *here.parents) if _is_file(p := f / "pyproject.toml")), None)
     return Config() if path is None else _Parser(path).config()
 
@@ -104,9 +102,7 @@ class _Parser:
         rules = self._table(section.get("rules", {}), f"{SECTION}.rules")
         entries = section.get("ignore", [])
         if not isinstance(entries, list):
-            raise self._error(
-                f"{SECTION}.ignore must be a list of tables", f"use [[{SECTION}.ignore]]"
-            )
+            raise self._error(f"{SECTION}.ignore must be a list of tables", f"use [[{SECTION}.ignore]]")
         thresholds = dict(self._thresholds(name, values) for name, values in rules.items())
         return Config(thresholds, tuple(self._ignore(entry) for entry in entries))
 
@@ -137,9 +133,7 @@ class _Parser:
         wrong = [k for k in ("rule", "reason") if not str(table.get(k, "")).strip()]
         if wrong:
             raise self._error(f"every {key} needs a {' and a '.join(wrong)}")
-        return Ignore(
-            self._rule(str(table["rule"])).name, str(table["reason"]), str(table.get("site", "*"))
-        )
+        return Ignore(self._rule(str(table["rule"])).name, str(table["reason"]), str(table.get("site", "*")))
 
     def _rule(self, name: str) -> type[Rule]:
         try:

@@ -56,9 +56,7 @@ class Examined:
             unfinished = "its record was not completed (a full disk, or its process was killed)"
             gaps.append(f"the run was cut: {killed if run.info.exit_code else unfinished}")
         if run.info.status == "degraded":
-            gaps.append(
-                f"the recorder gave up ({run.info.degraded}); the training went on unrecorded"
-            )
+            gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
         if not run.steps:
             gaps.append("no optimizer step was seen")
         if len(run.ranks) > 1:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "Examined", "Ignored", "NotRun", "diagnose"]
 
 
-def diagnose(
-    run: Run, config: Config | None = None, rules: Sequence[Rule] | None = None
-) -> Diagnosis:
+def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | None = None) -> Diagnosis:
     """Examine `run` with every rule and return what is wrong with it, by its cause.
 
     Args:
@@ -76,9 +74,7 @@ def _ask(run: Run, rules: Sequence[Rule]) -> _Said:
     return said
 
 
-def _without_accepted(
-    roots: Sequence[Finding], config: Config
-) -> tuple[tuple[Finding, ...], tuple[Ignored, ...]]:
+def _without_accepted(roots: Sequence[Finding], config: Config) -> tuple[tuple[Finding, ...], tuple[Ignored, ...]]:
     """Take out what the user accepts. An accepted cause takes its consequences along: they are explained by it."""
     kept: list[Finding] = []
     ignored: list[Ignored] = []

@@ -125,9 +125,7 @@ def find_format(name: str) -> NumberFormat:
     try:
         return FORMATS[name.lower()]
     except KeyError:
-        raise AmpDoctorError(
-            f"unknown number format {name!r}", hint="known formats: " + ", ".join(FORMATS)
-        ) from None
+        raise AmpDoctorError(f"unknown number format {name!r}", hint="known formats: " + ", ".join(FORMATS)) from None
 
 
 def format_of_dtype(dtype: str) -> NumberFormat | None:

@@ -120,6 +120,4 @@ class LiveFindings:
                         self._tell(finding)
             except Exception:  # noqa: BLE001 - looking on must not end the training
                 return
-            pause_s = max(
-                self._pace.interval_s, self._pace.rest * (time.perf_counter() - started_s)
-            )
+            pause_s = max(self._pace.interval_s, self._pace.rest * (time.perf_counter() - started_s))

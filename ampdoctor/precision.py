@@ -100,12 +100,7 @@ def _activations(modules: Iterable[ModulePrecision]) -> str:
     computing = [m for m in modules if m.leaf and any(format_of_dtype(d) for d in m.activations)]
     if not computing:
         return "no activation recorded"
-    kinds = Counter(
-        (dtype, m.autocast == dtype)
-        for m in computing
-        for dtype in m.activations
-        if dtype in HALF_DTYPES
-    )
+    kinds = Counter((dtype, m.autocast == dtype) for m in computing for dtype in m.activations if dtype in HALF_DTYPES)
     if not kinds:
         return f"{_titles(d for m in computing for d in m.activations)} in all {counted(len(computing), 'module')}"
     total = counted(len(computing), "module")
@@ -119,9 +114,7 @@ def _weights(run: Run) -> str:
     """Return the formats of the trained parameters, and of frozen ones that differ: "FP32 weights"."""
     trained = {d for group in run.optimizers for d in group.dtypes}
     trained = trained or {d for m in run.modules if m.trainable for d in m.dtypes}
-    frozen = {
-        d for m in run.modules if m.parameters and not m.trainable for d in m.dtypes
-    } - trained
+    frozen = {d for m in run.modules if m.parameters and not m.trainable for d in m.dtypes} - trained
     if not trained:
         return ""
     return f"{_titles(trained)} weights" + (f" ({_titles(frozen)} where frozen)" if frozen else "")

@@ -29,9 +29,7 @@ RUNS = Path("ampdoctor-runs")
 """Folder, in the working directory, that holds the runs nobody named a place for."""
 
 
-def new_run_folder(
-    name: str, out: str | os.PathLike[str] | None = None, *, force: bool = False
-) -> Path:
+def new_run_folder(name: str, out: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
     """Make the folder of a new run: `out`, or a fresh one called after `name` and the time.
 
     Raises:
@@ -73,20 +71,14 @@ def conclude(folder: Path, to: Console) -> Diagnosis:
     page = Page(to.width)
     page.say(joined(f"ampdoctor diagnose {folder}"), label="Again        ", label_style="bold")
     if diagnosis.findings:
-        page.say(
-            joined(f"ampdoctor explain {diagnosis.findings[0].name}"),
-            label="Learn more   ",
-            label_style="bold",
-        )
+        page.say(joined(f"ampdoctor explain {diagnosis.findings[0].name}"), label="Learn more   ", label_style="bold")
     show(page, to)
     return diagnosis
 
 
 def reason_of(error: Exception) -> str:
     """Return what went wrong, in one line."""
-    return (
-        error.message if isinstance(error, AmpDoctorError) else f"{type(error).__name__}: {error}"
-    )
+    return error.message if isinstance(error, AmpDoctorError) else f"{type(error).__name__}: {error}"
 
 
 def watch(  # noqa: PLR0913 - what a user may say, all by keyword

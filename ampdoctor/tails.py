@@ -26,10 +26,7 @@ STEPS = 16
 DEEPEST = -64
 """Binades below the unit where summing begins."""
 
-SHAPES = (
-    *((1.0, power) for power in (0.5, 0.7, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 8.0)),
-    (0.5, 1.0),
-)
+SHAPES = (*((1.0, power) for power in (0.5, 0.7, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 8.0)), (0.5, 1.0))
 """(a, p) of |x|^(a-1) exp(-|x/s|^p): even around zero, from heavier than Laplace (p = 1) over normal (2) to nearly
 uniform; and, not even, the square of a normal."""
 

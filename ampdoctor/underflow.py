@@ -54,9 +54,7 @@ def flushed_by_cast(before: ExponentHistogram, number_format: NumberFormat) -> F
     return FlushEstimate(flushed, flushed, flushed, before.nonzero - flushed, energy)
 
 
-def estimate_flushed(
-    after: ExponentHistogram, number_format: NumberFormat, binades: int = 0
-) -> FlushEstimate | None:
+def estimate_flushed(after: ExponentHistogram, number_format: NumberFormat, binades: int = 0) -> FlushEstimate | None:
     """Estimate how many zeros of `after`, values held in `number_format`, were flushed.
 
     With `binades`, `energy_share` is what would still be flushed of the same values times 2**binades.
@@ -76,9 +74,7 @@ def estimate_flushed(
     # What was rounded to one unit had another size before, which matters where little else is left.
     left = after.sum_squares / 4.0**edge + window[0] * (tail.at_unit - 1.0)
     still = gone[min(binades, gone.size - 1)]
-    return FlushEstimate(
-        tail.flushed * kept, 0.0, high, after.nonzero, float(still / (gone[0] + left))
-    )
+    return FlushEstimate(tail.flushed * kept, 0.0, high, after.nonzero, float(still / (gone[0] + left)))
 
 
 def _window(histogram: ExponentHistogram, edge: int) -> NDArray[np.float64]:

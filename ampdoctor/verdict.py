@@ -46,19 +46,13 @@ def _without_fault(run: Run, *, healthy: bool) -> str:
         return "nothing to judge: no optimizer step was seen" + ended
     broken = _nonfinite_from(run)
     if broken is not None:
-        return (
-            f"no cause found: the loss is NaN or infinite from step {broken} on, and no rule explains it"
-            + ended
-        )
+        return f"no cause found: the loss is NaN or infinite from step {broken} on, and no rule explains it" + ended
     if all(step.applied is False for step in run.steps):
         skipped = f"none of {counted(len(run.steps), 'step')} was applied, so nothing was learned"
         return f"no cause found: {skipped}, and no rule explains it" + ended
     examined = sum(step.examined for step in run.steps)
     if not examined:
-        return (
-            f"nothing found in {counted(len(run.steps), 'step')}, of which none was examined"
-            + ended
-        )
+        return f"nothing found in {counted(len(run.steps), 'step')}, of which none was examined" + ended
     extent = f"no precision fault found in {examined} of {counted(len(run.steps), 'step')} examined"
     if run.info.status == "degraded":
         return f"{extent}; the recorder gave up after step {run.steps[-1].step}, and saw nothing of the rest{ended}"

@@ -53,8 +53,7 @@ def _write(folder: Path, table: str, batches: object) -> None:
         for columns in batches:  # type: ignore[attr-defined]
             length = len(next(iter(columns.values())))
             arrays = [
-                pa.array(columns[f.name], type=f.type) if f.name in columns else _default(f, length)
-                for f in schema
+                pa.array(columns[f.name], type=f.type) if f.name in columns else _default(f, length) for f in schema
             ]
             stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
@@ -130,9 +129,7 @@ def main() -> None:
     """Write the run, judge it and print what it took."""
     parser = argparse.ArgumentParser(description="How long a diagnosis takes on a long run.")
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument(
-        "--folder", type=Path, help="keep the run here; judge it again if it is there"
-    )
+    parser.add_argument("--folder", type=Path, help="keep the run here; judge it again if it is there")
     options = parser.parse_args()
     with TemporaryDirectory() as scratch:
         folder = options.folder or Path(scratch) / "run"
@@ -141,10 +138,7 @@ def main() -> None:
             print(f"{options.rows} tensor rows, {steps} steps, {_megabytes(folder):.0f} MB")
         began = time.perf_counter()
         judged = subprocess.run(
-            [sys.executable, "-m", "ampdoctor", "diagnose", str(folder)],
-            check=False,
-            text=True,
-            capture_output=True,
+            [sys.executable, "-m", "ampdoctor", "diagnose", str(folder)], check=False, text=True, capture_output=True
         )
         seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6

@@ -114,12 +114,7 @@ def record(
 
 
 def truths(
-    case: Case,
-    run_exponent: int,
-    exponents: Iterable[int],
-    *,
-    steps_before: int = 0,
-    seed: int = 0,
+    case: Case, run_exponent: int, exponents: Iterable[int], *, steps_before: int = 0, seed: int = 0
 ) -> dict[int, tuple[int, int]]:
     """Return by log2 of the scale how many elements are flushed, and how many are nonzero in FP32.
 
@@ -141,11 +136,7 @@ def truths(
 
 
 def points(
-    case: Case,
-    run_exponents: Sequence[int] = RUN_EXPONENTS,
-    *,
-    twins: bool = False,
-    seed: int = 0,
+    case: Case, run_exponents: Sequence[int] = RUN_EXPONENTS, *, twins: bool = False, seed: int = 0
 ) -> list[Point]:
     """Ask what the scales of `EXPONENTS` would flush, of runs at `run_exponents`: a first step, or one with `twins`."""
     before = LATER if twins else 0
@@ -155,9 +146,7 @@ def points(
         if not truth or twins or "gan" in case.name:  # what the run did before is part of the truth
             truth = truths(case, run_exponent, EXPONENTS, steps_before=before, seed=seed)
         with tempfile.TemporaryDirectory() as folder:
-            run, _ = record(
-                case, [run_exponent] * (before + 1), Path(folder) / "run", prove=twins, seed=seed
-            )
+            run, _ = record(case, [run_exponent] * (before + 1), Path(folder) / "run", prove=twins, seed=seed)
             recorded = recorded_step(run, before)
             for exponent, (gone, nonzero) in truth.items():
                 share = what_if(recorded, FP16, 2.0**exponent).total

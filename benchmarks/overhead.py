@@ -39,16 +39,13 @@ class Training:
 def transformer() -> nn.Module:
     """Return a small encoder: 6 layers, 256 wide."""
     layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
-    return nn.Sequential(
-        nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), nn.Linear(256, 256)
-    )
+    return nn.Sequential(nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), nn.Linear(256, 256))
 
 
 def cnn() -> nn.Module:
     """Return a small ResNet-like stack."""
     blocks = [
-        nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True))
-        for _ in range(8)
+        nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(inplace=True)) for _ in range(8)
     ]
     return nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *blocks)
 

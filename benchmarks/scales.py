@@ -83,10 +83,7 @@ class Chosen:
     @property
     def near(self) -> bool:
         """Within one binade of a best one."""
-        return (
-            self.recommended is not None
-            and self.best[0] - 1 <= self.recommended <= self.best[1] + 1
-        )
+        return self.recommended is not None and self.best[0] - 1 <= self.recommended <= self.best[1] + 1
 
     @property
     def fits(self) -> bool:
@@ -98,9 +95,7 @@ def sweep(case: Case, poor: Setting, steps_before: int) -> dict[int, Swept]:
     """Return real runs of the step after `steps_before` steps at the poor scale, by log2 of their scale."""
     # By hand: the scaler of the poor scale lives on, and may have moved away from it.
     # Two optimizers: the second half of a step has the weights that the first has updated, the same ones here.
-    follow = (
-        real_step(case, poor, steps_before=steps_before).updated if "gan" in case.name else None
-    )
+    follow = real_step(case, poor, steps_before=steps_before).updated if "gan" in case.name else None
 
     def gradients(setting: Setting) -> Mapping[str, torch.Tensor]:
         step = real_step(case, setting, steps_before=steps_before, before=poor, follow=follow)
@@ -162,11 +157,7 @@ HEAD = (
 
 def row(c: Chosen) -> str:
     """Return a line of the table."""
-    there = (
-        ("-", "-")
-        if c.at is None
-        else (f"{100 * c.at.flushed:.2g} %", f"{min(c.at.cosine, 1.0):.6f}")
-    )
+    there = ("-", "-") if c.at is None else (f"{100 * c.at.flushed:.2g} %", f"{min(c.at.cosine, 1.0):.6f}")
     recommended = "-" if c.recommended is None else f"2^{c.recommended}"
     numbers = (
         f"2^{c.poor}", recommended, f"2^{c.best[0]} to 2^{c.best[1]}", f"2^{c.highest}", *there,
@@ -190,9 +181,7 @@ def main() -> None:
                 print(row(chosen[-1]), flush=True)
     given = [c for c in chosen if c.recommended is not None]
     near, fit = sum(c.near for c in given), sum(c.fits for c in given)
-    print(
-        f"\nA scale for {len(given)} of {len(chosen)}: within a binade of a best one {near}, without overflow {fit}."
-    )
+    print(f"\nA scale for {len(given)} of {len(chosen)}: within a binade of a best one {near}, without overflow {fit}.")
 
 
 if __name__ == "__main__":

@@ -134,17 +134,12 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def measured(
-    step: Step, half: torch.dtype, rounds: int
-) -> list[tuple[str, float, float, float | None]]:
+def measured(step: Step, half: torch.dtype, rounds: int) -> list[tuple[str, float, float, float | None]]:
     """Return (twin, times of the own step, times of own and plain step together, times of the live half memory)."""
     kinds: dict[str, Callable[[], object]] = {"own": lambda: step(half), "FP32": lambda: step(None)}
     kinds["BF16"] = lambda: step(torch.bfloat16)
     kinds["own format, other scale"] = kinds["own"]
-    twins = {
-        name: Counterfactual(NAMES[half], OTHER_SCALE) if cf.loss_scale else cf
-        for name, cf in TWINS.items()
-    }
+    twins = {name: Counterfactual(NAMES[half], OTHER_SCALE) if cf.loss_scale else cf for name, cf in TWINS.items()}
     actions = kinds | {f"+{n}": partial(step.twinned, half, cf) for n, cf in twins.items()}
     actions["+local"] = lambda: step.local(half)
     times: dict[str, list[float]] = {name: [] for name in actions}
@@ -172,9 +167,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    print(
-        "| training | twin | of the own step | of own + plain step | memory, of live half tensors |"
-    )
+    print("| training | twin | of the own step | of own + plain step | memory, of live half tensors |")
     print("|---|---|---:|---:|---:|")
     for name in ("transformer", "cnn"):
         for half, title in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
@@ -185,9 +178,7 @@ def main() -> None:
             step = Step(make().to(device), torch.randn(shape, device=device))
             for twin, own, both, memory in measured(step, half, options.rounds):
                 cell = f"{memory:.2f}x" if memory is not None else ""
-                print(
-                    f"| {name}, {title} | {twin} | {own:.2f}x | {both:.2f}x | {cell} |", flush=True
-                )
+                print(f"| {name}, {title} | {twin} | {own:.2f}x | {both:.2f}x | {cell} |", flush=True)
 
 
 if __name__ == "__main__":

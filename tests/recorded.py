@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 def step_rows(losses: Sequence[float]) -> list[StepRow]:
     """Return applied, unexamined steps with these losses."""
     return [
-        StepRow(
-            step=step,
-            time=float(step),
-            wall_ms=10.0,
-            micro_batches=1,
-            loss=loss,
-            applied=True,
-            examined=False,
-        )
+        StepRow(step=step, time=float(step), wall_ms=10.0, micro_batches=1, loss=loss, applied=True, examined=False)
         for step, loss in enumerate(losses)
     ]
 

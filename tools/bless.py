@@ -29,9 +29,7 @@ def record(folder: Path) -> None:
     """Run the recipe of `folder` under the recorder and keep its trace there."""
     scratch = folder / "recording"
     prepare_folder(scratch, force=True)
-    code = start(
-        python_command([f"sample_runs/{folder.name}/recipe.py"]), Recording(scratch)
-    ).wait()
+    code = start(python_command([f"sample_runs/{folder.name}/recipe.py"]), Recording(scratch)).wait()
     finish(scratch, code)
     write_info(scratch, anonymous(scratch))
     for file in [*scratch.glob("*.arrows"), scratch / "run.json"]:
@@ -42,9 +40,7 @@ def record(folder: Path) -> None:
 def anonymous(folder: Path) -> RunInfo:
     """Return run.json of `folder` without what belongs to one machine."""
     info = read_info(folder)
-    return replace(
-        info, command=("python", *info.command[1:]), cwd="", pid=0, host="", git_commit=None
-    )
+    return replace(info, command=("python", *info.command[1:]), cwd="", pid=0, host="", git_commit=None)
 
 
 def expected(folder: Path) -> str:

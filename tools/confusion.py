@@ -106,10 +106,7 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def _totals(rows: Sequence[Row]) -> list[str]:
-    lines = [
-        "| | faulty | told its cause first | healthy | told nothing |",
-        "|---|---|---|---|---|",
-    ]
+    lines = ["| | faulty | told its cause first | healthy | told nothing |", "|---|---|---|---|---|"]
     for title, shared in (("handed to us", True), ("our own", False)):
         some = [r for r in rows if r.shared is shared]
         healthy = [r for r in some if r.expected == HEALTHY]
@@ -120,9 +117,7 @@ def _totals(rows: Sequence[Row]) -> list[str]:
         )
     code = {rule.name: rule.code for rule in discover()}
     not_precision = [r for r in rows if code.get(r.expected, "").startswith(NOT_PRECISION)]
-    blamed = sum(
-        any(not code.get(t, "").startswith(NOT_PRECISION) for t in r.told) for r in not_precision
-    )
+    blamed = sum(any(not code.get(t, "").startswith(NOT_PRECISION) for t in r.told) for r in not_precision)
     return [
         *lines,
         "",

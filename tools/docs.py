@@ -38,9 +38,7 @@ def catalogue() -> str:
     ]
     for rule in rules:
         title = (rule.__doc__ or "").strip().splitlines()[0]
-        lines.append(
-            f"| {rule.code} | [{rule.name}](#{rule.name}) | {rule.severity.value} | {title} |"
-        )
+        lines.append(f"| {rule.code} | [{rule.name}](#{rule.name}) | {rule.severity.value} | {title} |")
     for rule in rules:
         page = inspect.cleandoc(rule.__doc__ or "")
         needs = ", ".join(f"`{need}`" for need in rule.needs)
@@ -61,9 +59,7 @@ def formats_table() -> str:
 
 def schema_tables() -> str:
     """Return every table of the trace as Markdown."""
-    parts = [
-        f"Schema version {VERSION}. Every column that may be null says so: null is *not measured*."
-    ]
+    parts = [f"Schema version {VERSION}. Every column that may be null says so: null is *not measured*."]
     parts += [_schema_table(table) for table in TABLES.values()]
     return "\n\n".join(parts)
 
@@ -82,11 +78,7 @@ def capture() -> str:
 
 def readme(page: str) -> str:
     """Return the README with its generated blocks up to date."""
-    for name, content in (
-        ("capture", capture()),
-        ("formats", formats_table()),
-        ("schema", schema_tables()),
-    ):
+    for name, content in (("capture", capture()), ("formats", formats_table()), ("schema", schema_tables())):
         block = re.compile(f"(<!-- {name}: generated -->\n).*?(<!-- end {name} -->)", re.DOTALL)
         if not block.search(page):
             raise ValueError(f"README.md lacks the block {name}")
@@ -104,10 +96,7 @@ def _format_row(f: NumberFormat) -> str:
 
 
 def _schema_table(table: Table) -> str:
-    rows = [
-        f"| `{c.name}` | {c.type}{' or null' if c.nullable else ''} | {c.unit} | {c.doc} |"
-        for c in table.columns
-    ]
+    rows = [f"| `{c.name}` | {c.type}{' or null' if c.nullable else ''} | {c.unit} | {c.doc} |" for c in table.columns]
     head = ["| column | type | unit | meaning |", "|---|---|---|---|"]
     return "\n".join([f"**`{table.name}`**: {table.doc}", "", *head, *rows])
 

@@ -84,9 +84,7 @@ def accumulators(run: Run) -> tuple[Accumulator, ...]:
     for row in run.accumulators:
         key = (row.file, row.line, row.function, row.op, row.kind, row.added, row.dtype)
         lines.setdefault(key, []).append(row)
-    return tuple(
-        Accumulator(tuple(rows)) for rows in lines.values() if not any(r.compensated for r in rows)
-    )
+    return tuple(Accumulator(tuple(rows)) for rows in lines.values() if not any(r.compensated for r in rows))
 
 
 def seen_text(hurt: int, every: int) -> str:

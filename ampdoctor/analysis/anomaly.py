@@ -67,12 +67,7 @@ def false_alarms(run: Run) -> list[FalseAlarm]:
     found = []
     for failure in matching(run, ANOMALY):
         scale = _scale(run, failure)
-        if (
-            failure.row.scaled in {"all", "some"}
-            and scale is not None
-            and scale > 1.0
-            and _finite(run, failure)
-        ):
+        if failure.row.scaled in {"all", "some"} and scale is not None and scale > 1.0 and _finite(run, failure):
             alarm = _seen(run, failure, scale) or _expected(run, failure, scale)
             found += [alarm] if alarm else []
     return found
@@ -81,11 +76,7 @@ def false_alarms(run: Run) -> list[FalseAlarm]:
 def _gradients(run: Run, failure: Failure) -> list[TensorRow]:
     """Return what was recorded of the gradients of the pass that raised, in order."""
     row = failure.row
-    rows = [
-        r
-        for r in run.tensors("grad_output")
-        if (r.step, r.micro_batch) == (row.step, row.micro_batch)
-    ]
+    rows = [r for r in run.tensors("grad_output") if (r.step, r.micro_batch) == (row.step, row.micro_batch)]
     return [r for r in rows if r.seq > row.seq]
 
 
@@ -102,11 +93,7 @@ def _finite(run: Run, failure: Failure) -> bool:
     row = failure.row
     if row.loss is not None and not math.isfinite(row.loss):
         return False
-    forward = (
-        r
-        for r in run.tensors("activation")
-        if (r.step, r.micro_batch) == (row.step, row.micro_batch)
-    )
+    forward = (r for r in run.tensors("activation") if (r.step, r.micro_batch) == (row.step, row.micro_batch))
     return not any(r.nan or r.posinf for r in forward)
 
 
@@ -120,20 +107,12 @@ def _seen(run: Run, failure: Failure, scale: float) -> FalseAlarm | None:
         if row.dtype == FP16.dtype and not row.nonfinite and row.absmax > largest:
             largest, site = row.absmax, row.module
         if row.nonfinite:
-            return (
-                FalseAlarm(failure, node, scale, largest, site)
-                if _by_range(row, largest, node)
-                else None
-            )
+            return FalseAlarm(failure, node, scale, largest, site) if _by_range(row, largest, node) else None
     if POLES.match(node):
         return None
     # The NaN came about behind the last gradient that was recorded.
     last = max((r.absmax for r in rows[-1:] if r.dtype == FP16.dtype), default=0.0)
-    return (
-        FalseAlarm(failure, node, scale, last, rows[-1].module)
-        if last >= FP16.max / NEXT_BATCH
-        else None
-    )
+    return FalseAlarm(failure, node, scale, last, rows[-1].module) if last >= FP16.max / NEXT_BATCH else None
 
 
 def _by_range(row: TensorRow, largest: float, node: str) -> bool:

@@ -64,11 +64,7 @@ class AutocastBlock:
 def autocast_blocks(run: Run) -> tuple[AutocastBlock, ...]:
     """Return the recorded blocks, in order."""
     left = {call.target: call for call in run.calls if call.call == "autocast_exit"}
-    return tuple(
-        AutocastBlock(call, left.get(call.target))
-        for call in run.calls
-        if call.call == "autocast_enter"
-    )
+    return tuple(AutocastBlock(call, left.get(call.target)) for call in run.calls if call.call == "autocast_enter")
 
 
 @once_per_run

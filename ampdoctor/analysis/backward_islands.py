@@ -69,9 +69,7 @@ def backward_islands(run: Run) -> tuple[Island, ...]:
     return tuple(_measured(i, measured, rows[i.backward.step]) for i in islands)
 
 
-def _measured(
-    island: Island, twins: Mapping[tuple[int, str, str], TwinRow], rows: list[TensorRow]
-) -> Island:
+def _measured(island: Island, twins: Mapping[tuple[int, str, str], TwinRow], rows: list[TensorRow]) -> Island:
     """Return `island` as a twin has measured it, where one has and nothing but its own backward pass is to blame."""
     step, module = island.backward.step, island.module
     weight = twins.get((step, module, "weight_grad"))
@@ -81,8 +79,7 @@ def _measured(
     arrives = reached is not None and (reached.energy_lost or 0.0) < NEGLIGIBLE and reached.nonzero
     place = max(r.seq for r in rows if r.role == "activation" and r.module == module)
     half_after = any(
-        r.role == "activation" and r.seq > place and r.grad_enabled and r.dtype in HALF_DTYPES
-        for r in rows
+        r.role == "activation" and r.seq > place and r.grad_enabled and r.dtype in HALF_DTYPES for r in rows
     )
     lost = weight.energy_lost or 0.0
     if lost <= island.energy_lost or (half_after and not arrives):
@@ -100,14 +97,8 @@ def _of_step(backward: CallRow, rows: list[TensorRow]) -> Iterator[Island]:
     wide = dict.fromkeys(r.module for r in own if r.autocast is None and r.dtype == "float32")
     narrow = {r.module for r in own} - wide.keys()
     for module in wide:
-        reached = [
-            r
-            for r in rows
-            if r.role == "grad_output" and r.module == module and r.slot.startswith("out")
-        ]
-        weights = [
-            r for r in rows if r.role == "weight_grad" and r.module == module and len(r.shape) > 1
-        ]
+        reached = [r for r in rows if r.role == "grad_output" and r.module == module and r.slot.startswith("out")]
+        weights = [r for r in rows if r.role == "weight_grad" and r.module == module and len(r.shape) > 1]
         if module in narrow or not weights or not reached or any(r.nonfinite for r in reached):
             continue
         yield _island(backward, module, reached, weights, largest)  # fmt: skip

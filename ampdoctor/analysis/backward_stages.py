@@ -147,10 +147,7 @@ def half_format(rows: Sequence[TensorRow]) -> NumberFormat | None:
 
 
 def _stage(
-    group: Sequence[TensorRow],
-    half: NumberFormat | None,
-    twins: Mapping[Site, Sequence[TwinRow]],
-    scale: float,
+    group: Sequence[TensorRow], half: NumberFormat | None, twins: Mapping[Site, Sequence[TwinRow]], scale: float
 ) -> Stage:
     row, held = group[0], merge(histogram_of(r) for r in group)
     own = row.dtype in HALF_DTYPES and half is not None

@@ -13,9 +13,7 @@ from ampdoctor.formats import HALF_DTYPES
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
-NATIVE_BF16 = re.compile(
-    r"\b(A\d{1,3}|H[12]00|GH200|B[12]00|GB[12]00|L4\d?|RTX (?:[345]0\d\d|A\d000))\b"
-)
+NATIVE_BF16 = re.compile(r"\b(A\d{1,3}|H[12]00|GH200|B[12]00|GB[12]00|L4\d?|RTX (?:[345]0\d\d|A\d000))\b")
 """GPUs of compute capability 8.0 and above, by their names (NVIDIA, CUDA GPUs)."""
 
 INTEGERS = 256
@@ -48,11 +46,7 @@ def bf16_costs(run: Run) -> list[str]:
 
 def _absorbed(run: Run) -> float:
     """Return the share of the elements of sums in half to which a term that is not zero has added nothing."""
-    sums = [
-        row
-        for row in op_rows(run)
-        if row.absorbed is not None and HALF_DTYPES & set(row.dtype_out.split(","))
-    ]
+    sums = [row for row in op_rows(run) if row.absorbed is not None and HALF_DTYPES & set(row.dtype_out.split(","))]
     elements = sum(row.numel for row in sums)
     return sum(row.absorbed or 0 for row in sums) / elements if elements else 0.0
 
@@ -60,6 +54,4 @@ def _absorbed(run: Run) -> float:
 def _device(device: str) -> list[str]:
     if not device.startswith("cuda") or NO_NATIVE_BF16.search(device) or NATIVE_BF16.search(device):
         return []
-    return [
-        "Whether this device computes in BF16 natively (compute capability 8.0) is not recorded."
-    ]
+    return ["Whether this device computes in BF16 natively (compute capability 8.0) is not recorded."]

@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.birth_shapes import (
-    cancelled_before,
-    feeds_norm,
-    feeds_softmax,
-    lost_guard,
-    probability_before,
-)
+from ampdoctor.analysis.birth_shapes import cancelled_before, feeds_norm, feeds_softmax, lost_guard, probability_before
 from ampdoctor.analysis.columns import nonfinite_steps
 from ampdoctor.analysis.first_loss import births_of
 from ampdoctor.analysis.forward import is_mask

@@ -65,11 +65,7 @@ def cause_evidence(run: Run, found: Sequence[Cause]) -> list[Evidence]:
     looked = len({t.step for t in run.twin_steps if t.declined is None})
     text = f"So it is on {len(found)} of {counted(max(looked, len(found)), 'step')} whose operations were looked at."
     twins = next((e for c in found if (e := twin_evidence(run, c.step))), [])
-    return [
-        _birth(run, first),
-        *twins,
-        Evidence("steps_affected", len(found), text, Grade.MEASURED),
-    ]
+    return [_birth(run, first), *twins, Evidence("steps_affected", len(found), text, Grade.MEASURED)]
 
 
 def _birth(run: Run, cause: Cause) -> Evidence:

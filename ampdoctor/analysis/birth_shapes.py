@@ -107,9 +107,7 @@ def feeds_norm(flow: Flow, row: OpRow, *, by_root: bool) -> OpRow | None:
     """
     kind, children = base(row), flow.children(row)
     reduces = kind in REDUCTIONS | SPREADS
-    if not reduces and not (
-        kind in SQUARES and children and all(base(c) in REDUCTIONS for c in children)
-    ):
+    if not reduces and not (kind in SQUARES and children and all(base(c) in REDUCTIONS for c in children)):
         return None
     rooted = kind in SPREADS
     way = REDUCTIONS | SCALINGS | CASTS | {"sqrt", "pow"}

@@ -58,12 +58,8 @@ class BrokenLosses:
         """Return how many losses were broken, and at which distance."""
         if not self.steps:
             return []
-        named = ", ".join(map(str, self.steps[:SHOWN])) + (
-            ", ..." if len(self.steps) > SHOWN else ""
-        )
-        text = (
-            f"The loss is NaN or infinite on {len(self.steps)} of {counted(self.known, 'step')}: "
-        )
+        named = ", ".join(map(str, self.steps[:SHOWN])) + (", ..." if len(self.steps) > SHOWN else "")
+        text = f"The loss is NaN or infinite on {len(self.steps)} of {counted(self.known, 'step')}: "
         found = [Evidence("nonfinite_losses", len(self.steps), f"{text}{named}.")]
         if self.every is not None:
             text = (

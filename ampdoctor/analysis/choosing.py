@@ -59,9 +59,7 @@ def recommend(run: Run) -> Recommendations:
     try:
         recorded = recorded_step(run)
     except AmpDoctorError:  # no weight gradient was recorded
-        return Recommendations(
-            (_bf16_unseen(run),), None, found.peak.largest_scale if found else None
-        )
+        return Recommendations((_bf16_unseen(run),), None, found.peak.largest_scale if found else None)
     measured = told.run if told is not None else None
     before = _effect(measured) if measured else Effect(what_if(recorded).total.estimated)
     largest = found.peak.largest_scale if found else None
@@ -70,22 +68,13 @@ def recommend(run: Run) -> Recommendations:
     start = scale_range(steps).suggested
     start = min(start, largest) if start is not None and largest is not None else start
     choice = _Choice(run, recorded, told, before)
-    cures = (
-        choice.dynamic(largest, start),
-        choice.static(largest),
-        choice.bf16(),
-        choice.islands(largest),
-    )
+    cures = (choice.dynamic(largest, start), choice.static(largest), choice.bf16(), choice.islands(largest))
     ranked = [r for r in cures if r is not None]
     note = ""
     if found is not None and not found.held:
-        note = (
-            f"No loss scale holds this: {found.binades} binades needed, {FP16.binades} available."
-        )
+        note = f"No loss scale holds this: {found.binades} binades needed, {FP16.binades} available."
         ranked = [r for r in ranked if r.grade is Grade.MEASURED or r.scale is None]
-    return Recommendations(
-        tuple(sorted(ranked, key=_rank)), found.binades if found else None, largest, note
-    )
+    return Recommendations(tuple(sorted(ranked, key=_rank)), found.binades if found else None, largest, note)
 
 
 def _nothing_to_change(before: Effect, scale: float, largest: float | None) -> bool:
@@ -137,16 +126,11 @@ class _Choice:
     def _in_vain(self, wanted: Callable[[TwinRow], bool]) -> bool:
         """Whether a setting of a kind was tried and leaves the gradient as wrong as it was."""
         others = self.told.others if self.told and self.told.run else ()
-        return any(
-            wanted(m.gradient) and not self._helps(m) and (m.gradient.cosine or 0.0) < SOUND
-            for m in others
-        )
+        return any(wanted(m.gradient) and not self._helps(m) and (m.gradient.cosine or 0.0) < SOUND for m in others)
 
     def dynamic(self, largest: float | None, start: float | None) -> Recommendation | None:
         """A dynamic scale, begun where a twin has tried it or else where the gradients seen leave room."""
-        tried = self.tried(
-            lambda r: _scaled_fp16(r) and (largest is None or (r.loss_scale or 1.0) <= largest)
-        )
+        tried = self.tried(lambda r: _scaled_fp16(r) and (largest is None or (r.loss_scale or 1.0) <= largest))
         interval = growth_interval(self.run)
         scale = (tried[0].gradient.loss_scale or 1.0) if tried else start
         if scale is None or (tried and scale <= self.recorded.scale):
@@ -155,14 +139,7 @@ class _Choice:
             return None
         grade, expected, after = self._outcome(tried[:1], scale)
         fix = dynamic_scaler(self.run, scale, expected, interval)
-        return _of(
-            Cure.DYNAMIC_SCALE,
-            fix,
-            grade,
-            (self.before, after),
-            scale=scale,
-            growth_interval=interval,
-        )
+        return _of(Cure.DYNAMIC_SCALE, fix, grade, (self.before, after), scale=scale, growth_interval=interval)
 
     def static(self, largest: float | None) -> Recommendation | None:
         """The largest scale that fits."""
@@ -203,11 +180,7 @@ class _Choice:
         if not names or self._in_vain(lambda r: set(r.fp32_modules) == set(names)):
             return None
         fixes = [fp32_island(self.run, name, expected) for name in names]
-        fix = Fix(
-            " and ".join(f"`{n or 'the model'}`" for n in names),
-            "\n\n".join(f.code for f in fixes),
-            expected,
-        )
+        fix = Fix(" and ".join(f"`{n or 'the model'}`" for n in names), "\n\n".join(f.code for f in fixes), expected)
         fix = Fix(f"Run {fix.title} in FP32", fix.code, expected, grade)
         return _of(Cure.FP32_MODULES, fix, grade, (self.before, after), modules=names)
 
@@ -220,9 +193,7 @@ class _Choice:
             return Grade.ESTIMATED, "Gradients keep FP32's range unscaled.", Effect(0.0)
         left = what_if(self.recorded, FP16, scale).total
         if left.estimated is None or left.low is None or left.high is None:
-            unknown = (
-                "How much FP16 would still flush cannot be known from gradients that are gone."
-            )
+            unknown = "How much FP16 would still flush cannot be known from gradients that are gone."
             return Grade.ESTIMATED, unknown, Effect(None)
         now = self.before.flushed
         was = f" ({percent(now)} now)" if now is not None else ""
@@ -245,7 +216,5 @@ def growth_interval(run: Run) -> int | None:
     return interval if SHORTEST_INTERVAL < interval < DEFAULT_GROWTH_INTERVAL else None
 
 
-def _of(
-    cure: Cure, fix: Fix, grade: Grade, effects: tuple[Effect, Effect], **more: Any
-) -> Recommendation:
+def _of(cure: Cure, fix: Fix, grade: Grade, effects: tuple[Effect, Effect], **more: Any) -> Recommendation:
     return Recommendation(cure, fix.title, fix.code, fix.expected, grade, *effects, **more)

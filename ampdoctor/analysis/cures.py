@@ -44,9 +44,7 @@ def half_weights(run: Run) -> bool:
     return any(m.trainable and {"float16", "bfloat16"} & set(m.dtypes) for m in run.modules)
 
 
-def dynamic_scaler(
-    run: Run, scale: float, expected: str, growth_interval: int | None = None
-) -> Fix:
+def dynamic_scaler(run: Run, scale: float, expected: str, growth_interval: int | None = None) -> Fix:
     """Scale the loss with a GradScaler that starts at `scale`, and doubles it as often as torch has it or as said."""
     growth = f", growth_interval={growth_interval}" if growth_interval is not None else ""
     return _scaler(run, f"init_scale={scale_code(scale)}{growth}", "dynamic", expected)
@@ -54,9 +52,7 @@ def dynamic_scaler(
 
 def static_scaler(run: Run, scale: float, expected: str) -> Fix:
     """Scale the loss by a number that stays."""
-    return _scaler(
-        run, f"init_scale={scale_code(scale)}, growth_interval=10**9", "static", expected
-    )
+    return _scaler(run, f"init_scale={scale_code(scale)}, growth_interval=10**9", "static", expected)
 
 
 def _scaler(run: Run, settings: str, kind: str, expected: str) -> Fix:
@@ -68,20 +64,14 @@ def _scaler(run: Run, settings: str, kind: str, expected: str) -> Fix:
         "scaler.update()",
     ]
     if half_weights(run):
-        lines.insert(
-            0, "model.float()  # a GradScaler needs FP32 weights; autocast makes the half copies"
-        )
+        lines.insert(0, "model.float()  # a GradScaler needs FP32 weights; autocast makes the half copies")
     return Fix(f"Scale the loss with a {kind} GradScaler", "\n".join(lines), expected)
 
 
 def bf16_autocast(run: Run, expected: str) -> Fix:
     """Use BF16 instead of FP16."""
     slow = NO_NATIVE_BF16.search(run.info.device)
-    weights = (
-        "model.float()  # FP32 weights: updates are lost in BF16 ones\n"
-        if half_weights(run)
-        else ""
-    )
+    weights = "model.float()  # FP32 weights: updates are lost in BF16 ones\n" if half_weights(run) else ""
     code = f"""\
 {weights}with torch.autocast("{device_type(run)}", dtype=torch.bfloat16):  # instead of torch.float16; no GradScaler
     ..."""

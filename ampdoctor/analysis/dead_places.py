@@ -65,11 +65,7 @@ def dead_places(run: Run) -> list[DeadPlace]:
             and ("activation", a.module, a.slot) not in alive
         }
         streak = {place: [*streak.get(place, []), flow.step] for place in found}
-    return [
-        DeadPlace(*found[place], tuple(steps), seen[-1])
-        for place, steps in streak.items()
-        if len(steps) >= ENOUGH
-    ]
+    return [DeadPlace(*found[place], tuple(steps), seen[-1]) for place, steps in streak.items() if len(steps) >= ENOUGH]
 
 
 def _dies(flow: Flow, q: TensorRow, a: TensorRow) -> bool:

@@ -57,9 +57,7 @@ def divergence(run: Run, growth: float, update: float) -> Divergence | None:
         before = [(s, x) for s, x in zip(curve.steps, curve.losses, strict=True) if s < broke]
         if curve.growth_before(broke) >= growth:
             began = next(s for s, x in reversed(before) if x <= UNDER_WAY * start) + 1
-            return Divergence(
-                min(began, broke), broke, start, max(x for _, x in before), None, moved
-            )
+            return Divergence(min(began, broke), broke, start, max(x for _, x in before), None, moved)
         step, twin = _loss_in_fp32(run, broke)
         if step is not None and twin is not None and twin >= growth * start:
             return Divergence(broke, broke, start, twin, step, moved)
@@ -83,12 +81,7 @@ def _loss_in_fp32(run: Run, broke: int) -> tuple[int | None, float | None]:
     """Return the first finite loss of a twin in FP32 since the run broke, and its step."""
     for step in measured_steps(run):
         twin = step.settings.get(FP32)
-        if (
-            step.step >= broke
-            and twin is not None
-            and twin.loss is not None
-            and math.isfinite(twin.loss)
-        ):
+        if step.step >= broke and twin is not None and twin.loss is not None and math.isfinite(twin.loss):
             return step.step, twin.loss
     return None, None
 

@@ -64,12 +64,7 @@ def _cast_here(clash: Clash) -> Fix:
     code = f"""\
 b = b.to(a.dtype){comment(clash.failure.source)}
 # destination[index] = source.to(destination.dtype), for a write by index"""
-    return Fix(
-        "Cast one of the tensors on this line",
-        code,
-        "The operation then sees one dtype.",
-        Grade.OBSERVED,
-    )
+    return Fix("Cast one of the tensors on this line", code, "The operation then sees one dtype.", Grade.OBSERVED)
 
 
 def _island(run: Run, clash: Clash) -> Fix:
@@ -83,9 +78,4 @@ def _loss_in_fp32(clash: Clash) -> Fix:
     code = f"""\
 loss = criterion(output.float(), target.float())
 loss.backward(){comment(clash.failure.source)}"""
-    return Fix(
-        "Compute the loss in FP32",
-        code,
-        "Its backward pass then starts from one dtype.",
-        Grade.OBSERVED,
-    )
+    return Fix("Compute the loss in FP32", code, "Its backward pass then starts from one dtype.", Grade.OBSERVED)

@@ -24,12 +24,8 @@ FP16_GRADIENTS = re.compile(r"Attempting to unscale FP16 gradients")
 UNSCALED_ALREADY = re.compile(r"unscale_\(\) has already been called on this optimizer")
 UNSCALED_AFTER_STEP = re.compile(r"unscale_\(\) is being called after step\(\)")
 STEPPED_ALREADY = re.compile(r"step\(\) has already been called since the last update\(\)")
-NO_INF_CHECKS = re.compile(
-    r"No inf checks were recorded (?P<when>for this optimizer|prior to update)"
-)
-ANOMALY = re.compile(
-    r"Function '(?P<node>\w+)' returned nan values in its (?P<output>\d+)th output"
-)
+NO_INF_CHECKS = re.compile(r"No inf checks were recorded (?P<when>for this optimizer|prior to update)")
+ANOMALY = re.compile(r"Function '(?P<node>\w+)' returned nan values in its (?P<output>\d+)th output")
 
 _NAMES = {
     "half": "float16", "float16": "float16", "bfloat16": "bfloat16", "float": "float32", "float32": "float32",
@@ -48,9 +44,7 @@ _MISMATCH = re.compile(
     r"|expected backend \w+ and dtype|only supports? (?:fp16|half|float16)|same (?:as|type as) .* but got",
     re.IGNORECASE,
 )
-_ABOUT_DTYPES = re.compile(
-    r"d(?:ata )?type|mixed dtype|only supports? (?:fp16|half|float16)", re.IGNORECASE
-)
+_ABOUT_DTYPES = re.compile(r"d(?:ata )?type|mixed dtype|only supports? (?:fp16|half|float16)", re.IGNORECASE)
 
 
 def dtypes_in(message: str) -> tuple[str, ...]:
@@ -58,11 +52,7 @@ def dtypes_in(message: str) -> tuple[str, ...]:
 
     In the sentences that name two tensors, the gluing of older messages included ("gotHalf and Float").
     """
-    return tuple(
-        dict.fromkeys(
-            _named(message.replace("gotHalf", "got Half").replace("gotFloat", "got Float"))
-        )
-    )
+    return tuple(dict.fromkeys(_named(message.replace("gotHalf", "got Half").replace("gotFloat", "got Float"))))
 
 
 def mismatched(message: str, *, half_about: bool) -> tuple[str, ...] | None:
@@ -76,16 +66,10 @@ def mismatched(message: str, *, half_about: bool) -> tuple[str, ...] | None:
     named = dtypes_in(message)
     if len(named) >= 2:
         return named if HALF_DTYPES & set(named) else None
-    return (
-        named
-        if half_about and _ABOUT_DTYPES.search(message) and not _INTEGERS.search(message)
-        else None
-    )
+    return named if half_about and _ABOUT_DTYPES.search(message) and not _INTEGERS.search(message) else None
 
 
-_INTEGERS = re.compile(
-    r"\b(?:Long|Int|Short|Byte|Char|Bool|Complex\w*|int\d+|uint\d+|int|bool|long|index|indices)\b"
-)
+_INTEGERS = re.compile(r"\b(?:Long|Int|Short|Byte|Char|Bool|Complex\w*|int\d+|uint\d+|int|bool|long|index|indices)\b")
 
 
 def _named(message: str) -> Iterator[str]:

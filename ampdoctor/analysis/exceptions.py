@@ -49,9 +49,7 @@ class Failure:
         """The exception in its own words."""
         quote = self.message.strip().partition("\n")[0][:_LONGEST_QUOTE].rstrip(" .")
         where = f"Step {self.row.step} raised" if not self.source else f"{self.source} raised"
-        return Evidence(
-            "exception", quote, f"{where} {self.kind} on step {self.row.step}: {quote}."
-        )
+        return Evidence("exception", quote, f"{where} {self.kind} on step {self.row.step}: {quote}.")
 
 
 @once_per_run
@@ -84,9 +82,7 @@ def half_about(run: Run) -> bool:
     return bool(HALF_DTYPES & (autocast | weights | recorded_dtypes(run, "activation", "weight")))
 
 
-def aftermath(
-    run: Run, found: Sequence[Failure], *, mistake: bool = False
-) -> tuple[Severity, list[Evidence]]:
+def aftermath(run: Run, found: Sequence[Failure], *, mistake: bool = False) -> tuple[Severity, list[Evidence]]:
     """Return how much harm exceptions of one kind have done, and what tells it.
 
     Where no step was taken any more, they ended the training. Where it went on, batches were lost, unless the code
@@ -107,9 +103,7 @@ def aftermath(
         evidence.append(Evidence("times_raised", len(found), text))
     if not after:
         ended = bool(run.info.exception and last.message[:_LONGEST_QUOTE] in run.info.exception)
-        how = (
-            "the script ended with it" if ended else "the script caught it and never stepped again"
-        )
+        how = "the script ended with it" if ended else "the script caught it and never stepped again"
         text = f"No optimizer step came after it (0 steps): {how}."
         return Severity.ERROR, [*evidence, Evidence("steps_after", 0, text)]
     text = f"The script caught it and went on: {counted(after, 'step')} came after it."

@@ -18,9 +18,7 @@ MASK_CONSTANT = 1e9
 """What is as large as this and overflows where a constant is written or cast is a mask (-1e9, finfo(float32).min)."""
 
 
-def first_lost(
-    run: Run, step: int, direction: str | None = None, least_energy: float = 0.0
-) -> Origin | None:
+def first_lost(run: Run, step: int, direction: str | None = None, least_energy: float = 0.0) -> Origin | None:
     """Return the first operation of `step` that flushed, absorbed or rounded integers away; None where none did.
 
     Args:
@@ -32,9 +30,7 @@ def first_lost(
     rows = [
         Origin(r, r.first_lost)
         for r in operations(run).get(step, ())
-        if r.first_lost is not None
-        and direction in {None, r.direction}
-        and (r.energy_lost or 0.0) >= least_energy
+        if r.first_lost is not None and direction in {None, r.direction} and (r.energy_lost or 0.0) >= least_energy
     ]
     return min(rows, key=lambda o: o.order, default=None)
 

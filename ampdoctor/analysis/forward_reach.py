@@ -45,8 +45,6 @@ def peak_before(run: Run, row: TensorRow) -> float:
 def weight_reach(run: Run, row: TensorRow) -> float:
     """Return how many times its inputs a weight matrix of the module of `row` may make its outputs; 0 where unknown."""
     reach = (
-        r.absmax * math.prod(r.shape[1:])
-        for r in run.tensors("weight")
-        if r.module == row.module and len(r.shape) > 1
+        r.absmax * math.prod(r.shape[1:]) for r in run.tensors("weight") if r.module == row.module and len(r.shape) > 1
     )
     return max(reach, default=0.0)

@@ -46,7 +46,5 @@ def bad_weights(run: Run) -> tuple[TensorRow, ...]:
     if first not in nonfinite_steps(run, "weight"):
         return ()
     return tuple(
-        r
-        for r in run.tensors("weight")
-        if r.step == first and r.nonfinite and (r.nan or r.dtype != "float16")
+        r for r in run.tensors("weight") if r.step == first and r.nonfinite and (r.nan or r.dtype != "float16")
     )

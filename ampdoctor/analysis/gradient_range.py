@@ -89,9 +89,7 @@ def _twins(run: Run) -> Iterator[Peak]:
     """Yield the largest gradients of FP32 twins, which no overflow has hidden, where half would hold them."""
     last = _last_pass(run)
     weights = last.weights if last else ()
-    left_out = {
-        (w.row.module, w.row.slot) for w in weights if not w.narrow or (last and last.divided)
-    }
+    left_out = {(w.row.module, w.row.slot) for w in weights if not w.narrow or (last and last.divided)}
     for row in twin_rows(run):
         if _of_gradients(row) and row.absmax and (row.module, row.slot) not in left_out:
             yield Peak(row.absmax, row.module or row.slot)

@@ -65,14 +65,10 @@ class GradientSite:
         return self.row.module or (self.row.slot if self.row.role == "weight_grad" else "the loss")
 
 
-def measured(
-    row: TensorRow, histogram: ExponentHistogram, before: Sequence[GradientSite]
-) -> GradientSite:
+def measured(row: TensorRow, histogram: ExponentHistogram, before: Sequence[GradientSite]) -> GradientSite:
     """Return the site of `row`; `before` are the stages above it, nearest last."""
     if row.slot.startswith("cast"):
-        return GradientSite(
-            row, histogram, flushed_by_cast(histogram, FP16).energy_share, counted=True
-        )
+        return GradientSite(row, histogram, flushed_by_cast(histogram, FP16).energy_share, counted=True)
     if not histogram.nonzero:
         return GradientSite(row, histogram, 1.0 if _flushed_whole(row, before) else 0.0)
     # Each zero was at most half the smallest subnormal, which bounds the loss without looking at the distribution.

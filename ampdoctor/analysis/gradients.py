@@ -121,9 +121,7 @@ def _nothing_arrives(row: StepRow, sites: list[GradientSite]) -> bool:
 
     One whose value nobody knows is taken not to be zero.
     """
-    zeros = all(
-        not s.histogram.nonzero and not s.histogram.nonfinite and not s.counted for s in sites
-    )
+    zeros = all(not s.histogram.nonzero and not s.histogram.nonfinite and not s.counted for s in sites)
     return zeros and (row.loss is None or (math.isfinite(row.loss) and row.loss != 0.0))
 
 
@@ -133,6 +131,4 @@ def _gone(site: GradientSite) -> GradientSite:
 
 def fp16_gradients_missing(run: Run) -> list[str]:
     """Return what is missing to judge the gradients of a run that trains in FP16; empty where nothing is."""
-    return (
-        ["gradients of FP16 activations"] if trains_in_fp16(run) and not gradient_steps(run) else []
-    )
+    return ["gradients of FP16 activations"] if trains_in_fp16(run) and not gradient_steps(run) else []

@@ -27,22 +27,16 @@ class Limits:
     """
 
     lost_energy: float = _limit(
-        0.05,
-        "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)",
+        0.05, "a gradient without 5 % of its energy is turned by 13 degrees (cosine sqrt(0.95) = 0.975)"
     )
     modules_warning: float = _limit(
         0.1, "a tenth of the modules: one odd gradient in a deep model is no fault of the run"
     )
     modules_error: float = _limit(
-        0.5,
-        "more modules are hurt than are not, so it is the run that is hurt and not a part of it",
+        0.5, "more modules are hurt than are not, so it is the run that is hurt and not a part of it"
     )
-    lasting_share: float = _limit(
-        0.5, "on more steps than not, over the later half: the first steps may be special"
-    )
-    converged: float = _limit(
-        0.01, "99 % of the way to nothing is done, and what is lost of the rest harms nobody"
-    )
+    lasting_share: float = _limit(0.5, "on more steps than not, over the later half: the first steps may be special")
+    converged: float = _limit(0.01, "99 % of the way to nothing is done, and what is lost of the rest harms nobody")
     cosine_harmless: float = _limit(
         0.999,
         "2.6 degrees (0.4 % flushed at 0.9997 is no fault); the rounding of BF16, which trains as FP32 does, turned "
@@ -50,15 +44,12 @@ class Limits:
     )
     norm_harmless: float = _limit(0.01, "as if on a learning rate 1 % off")
     wrong_warning: float = _limit(
-        0.02,
-        "a cosine of 0.99, 8 degrees: more than ten times what FP16's and BF16's rounding did to any model tried",
+        0.02, "a cosine of 0.99, 8 degrees: more than ten times what FP16's and BF16's rounding did to any model tried"
     )
     wrong_error: float = _limit(
         0.2, "a cosine of 0.89, 27 degrees: where flushing did it, a fifth of the descent is gone"
     )
 
 
-LIMITS: dict[str, tuple[float, str]] = {
-    f.name: (getattr(Limits, f.name), f.metadata["source"]) for f in fields(Limits)
-}
+LIMITS: dict[str, tuple[float, str]] = {f.name: (getattr(Limits, f.name), f.metadata["source"]) for f in fields(Limits)}
 """The fields of `Limits` with where they come from, as thresholds of the rules."""

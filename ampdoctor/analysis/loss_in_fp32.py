@@ -64,9 +64,7 @@ def last_in_half(run: Run, step: int) -> Origin | None:
     rows = [
         r
         for r in operations(run).get(step, ())
-        if r.direction == "forward"
-        and HALF_DTYPES & set(r.dtype_out.split(","))
-        and "_to_copy" not in r.op
+        if r.direction == "forward" and HALF_DTYPES & set(r.dtype_out.split(",")) and "_to_copy" not in r.op
     ]
     last = max(rows, key=lambda r: r.seq, default=None)
     return None if last is None else Origin(last, last.seq)

@@ -28,19 +28,13 @@ ROUND_TO_NEAREST = frozenset(
 """Optimizers of torch.optim: none of them rounds stochastically or keeps what rounding takes."""
 
 ENERGY_WARNING = 0.2
-ENERGY_WARNING_SOURCE = (
-    "a fifth of what a typical tensor's update holds: as if on a learning rate 10 % lower"
-)
+ENERGY_WARNING_SOURCE = "a fifth of what a typical tensor's update holds: as if on a learning rate 10 % lower"
 ENERGY_ERROR = 0.5
-ENERGY_ERROR_SOURCE = (
-    "half of what a typical tensor's update holds (BF16 runs that plateau lose 80 to 90 %)"
-)
+ENERGY_ERROR_SOURCE = "half of what a typical tensor's update holds (BF16 runs that plateau lose 80 to 90 %)"
 STEPS_SHARE = 0.5
 STEPS_SHARE_SOURCE = "on most of the steps examined"
 SMALL_MOVED = 0.001
-SMALL_MOVED_SOURCE = (
-    "plain rounding moves none of them; stochastic rounding |u| / ulp, 0.1 % or more"
-)
+SMALL_MOVED_SOURCE = "plain rounding moves none of them; stochastic rounding |u| / ulp, 0.1 % or more"
 
 
 @dataclass(frozen=True)

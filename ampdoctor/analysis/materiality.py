@@ -126,9 +126,7 @@ def materiality(run: Run, found: Vanishing, limits: Limits) -> Materiality | Non
     )
 
 
-def _judged(
-    run: Run, step: MeasuredStep, own: Measurement, limits: Limits
-) -> tuple[Harm, tuple[TwinRow, ...], int]:
+def _judged(run: Run, step: MeasuredStep, own: Measurement, limits: Limits) -> tuple[Harm, tuple[TwinRow, ...], int]:
     """Return the harm, the weight gradients that are hurt by themselves, and how many were compared."""
     by_itself = optimizer_type(run) not in PLAIN_SGD
     matrices = [r for r in own.weights if len(r.shape) > 1 and by_itself]

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def with_measured(
-    run: Run, fixes: Sequence[Fix], own: Mapping[Cure, Fix] | None = None
-) -> list[Fix]:
+def with_measured(run: Run, fixes: Sequence[Fix], own: Mapping[Cure, Fix] | None = None) -> list[Fix]:
     """Return `fixes`, before them the cures that were measured, which say what they did to the gradient.
 
     Args:
@@ -34,11 +32,7 @@ def with_measured(
         # The same scale held fast is no second choice, unless the user holds one fast already.
         if advice.cure is not Cure.STATIC_SCALE or not dynamic or _is_static(run):
             mine = (own or {}).get(advice.cure)
-            fix = (
-                advice.fix
-                if mine is None
-                else replace(mine, expected=advice.expected, grade=advice.grade)
-            )
+            fix = advice.fix if mine is None else replace(mine, expected=advice.expected, grade=advice.grade)
             replaced |= {fix.title, advice.title}
             told.append(fix)
     return [*told, *(f for f in fixes if f.title not in replaced)]

@@ -22,9 +22,7 @@ MATTERS = 0.01
 def what_measured(told: Materiality) -> str:
     """Return what is lost as a clause: "on step 2, 18.5 % of the whole gradient's elements are flushed to zero, …"."""
     gradient, on = told.own.gradient, f"on step {told.step.step}"
-    flushed = (
-        f"{on}, {percent(told.own.flushed)} of the whole gradient's elements are flushed to zero"
-    )
+    flushed = f"{on}, {percent(told.own.flushed)} of the whole gradient's elements are flushed to zero"
     if told.harm is Harm.HARMLESS:
         cosine = "" if gradient.cosine is None else f" (cosine {cosine_text(gradient.cosine)})"
         return f"{flushed}, and what is left is the gradient of {told.fp32} all the same{cosine}"
@@ -34,21 +32,13 @@ def what_measured(told: Materiality) -> str:
             f"{on}, {len(told.hurt)} of {counted(told.tensors, 'weight gradient')} are not what they are in "
             f"{told.fp32}, {place(worst.site)} loses {percent(flushed_share(worst))} of its elements"
         )
-    cosine = (
-        "nothing is left" if gradient.cosine is None else f"cosine {cosine_text(gradient.cosine)}"
-    )
+    cosine = "nothing is left" if gradient.cosine is None else f"cosine {cosine_text(gradient.cosine)}"
     return f"{flushed}, and it is not the gradient of {told.fp32} any more ({cosine})"
 
 
 def measured_evidence(run: Run, told: Materiality) -> list[Evidence]:
     """Return what the twin step says about the run's own gradient, whether it decided or not."""
-    return [
-        *_whole(told),
-        *_tensors(told),
-        *_first(run, told),
-        *_others(run, told),
-        *_alone(told),
-    ]
+    return [*_whole(told), *_tensors(told), *_first(run, told), *_others(run, told), *_alone(told)]
 
 
 def measured_location(told: Materiality) -> Location:

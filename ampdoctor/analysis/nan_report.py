@@ -65,9 +65,7 @@ def divergence_evidence(run: Run, found: Divergence) -> list[Evidence]:
         evidence.append(Evidence("update_over_weights", found.update, text))
     lr = next((s.lr for s in run.steps if s.step == found.began and s.lr), None)
     if lr is not None:
-        evidence.append(
-            Evidence("learning_rate", lr, f"The learning rate was {lr:g} on step {found.began}.")
-        )
+        evidence.append(Evidence("learning_rate", lr, f"The learning rate was {lr:g} on step {found.began}."))
     right = latest(run)
     own = right.run if right is not None else None
     cosine = own.gradient.cosine if own is not None else None
@@ -77,7 +75,4 @@ def divergence_evidence(run: Run, found: Divergence) -> list[Evidence]:
             "was right."
         )
         evidence.append(Evidence("cosine_to_fp32", cosine, text, Grade.MEASURED))
-    return [
-        *evidence,
-        *twin_evidence(run, found.in_fp32 if found.in_fp32 is not None else found.broke),
-    ]
+    return [*evidence, *twin_evidence(run, found.in_fp32 if found.in_fp32 is not None else found.broke)]

@@ -11,18 +11,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import OpRow
 
 PRODUCTS = frozenset(
-    [
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "addbmm",
-        "addmv",
-        "mv",
-        "dot",
-        "convolution",
-        "convolution_overrideable",
-    ]
+    ["mm", "bmm", "addmm", "baddbmm", "addbmm", "addmv", "mv", "dot", "convolution", "convolution_overrideable"]
 )
 """Matrix products and convolutions."""
 
@@ -88,9 +77,7 @@ class Flow:
         return any(-1 in (p.inputs_from or (-1,)) for p in casts)
 
 
-def _walk(
-    row: OpRow, following: Callable[[OpRow], list[OpRow]], through: Callable[[OpRow], bool]
-) -> Iterator[OpRow]:
+def _walk(row: OpRow, following: Callable[[OpRow], list[OpRow]], through: Callable[[OpRow], bool]) -> Iterator[OpRow]:
     seen, front = {row.seq}, [row]
     while front:
         found = {r.seq: r for f in front for r in following(f) if r.seq not in seen}

@@ -37,10 +37,7 @@ class Origin:
         """The operation and its place: "`aten.mm` at `encoder.ffn` (train.py:41), forward"."""
         where = f" at `{self.row.module}`" if self.row.module else " outside any module"
         # A path from the root would bury the line that matters.
-        line = (
-            self.row.file
-            and f" ({self.row.file.replace(chr(92), '/').rpartition('/')[2]}:{self.row.line})"
-        )
+        line = self.row.file and f" ({self.row.file.replace(chr(92), '/').rpartition('/')[2]}:{self.row.line})"
         return f"`{self.row.op}`{where}{line if self.source else ''}, {self.row.direction}"
 
     @property

@@ -52,11 +52,7 @@ def _failed(opinions: Iterable[TwinStepRow]) -> set[int]:
     """
     known = tuple(opinions)
     counting = {row.step for row in known if _counts(row)}
-    broken = {
-        row.step
-        for row in known
-        if not _counts(row) and row.confirmed is not False and row.operations > 0
-    }
+    broken = {row.step for row in known if not _counts(row) and row.confirmed is not False and row.operations > 0}
     return ({row.step for row in known} - counting) | broken
 
 

@@ -34,9 +34,7 @@ class ScaledStep:
 @once_per_run
 def scaled_steps(run: Run) -> tuple[ScaledStep, ...]:
     """Return every optimizer step that went through an enabled scaler, in order."""
-    scales = {
-        (row.step, row.optimizer): row.scale for row in run.scaler if row.event in {"step", "skip"}
-    }
+    scales = {(row.step, row.optimizer): row.scale for row in run.scaler if row.event in {"step", "skip"}}
     reach = Reach(run)
     follower = _Follower(scales, reach)
     for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
@@ -54,9 +52,7 @@ class Reach:
     """Which optimizers a backward pass reaches: as recorded, as its line always did, or the only one there is."""
 
     def __init__(self, run: Run) -> None:
-        stepped = {
-            c.target for c in run.calls if c.call in {"scaler_step", "optimizer_step"} and c.target
-        }
+        stepped = {c.target for c in run.calls if c.call in {"scaler_step", "optimizer_step"} and c.target}
         self.only = next(iter(stepped)) if len(stepped) == 1 else None
         self._by_line: dict[tuple[str | None, int | None], frozenset[str]] = {}
         for call in run.calls:
@@ -114,9 +110,7 @@ class _Follower:
         if scale is not None:
             clips = self._clips.get(optimizer, [])
             backwards = self._backwards.get(optimizer, [])
-            self.found.append(
-                ScaledStep(call.step, optimizer, scale, tuple(backwards), tuple(clips))
-            )
+            self.found.append(ScaledStep(call.step, optimizer, scale, tuple(backwards), tuple(clips)))
         self._forget(optimizer)
 
     def _forget(self, optimizer: str | None) -> None:

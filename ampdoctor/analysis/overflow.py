@@ -51,6 +51,4 @@ def backward_overflows(run: Run) -> tuple[BackwardOverflow, ...]:
 
 def overflowed(site: GradientSite) -> bool:
     """Whether a gradient holds a nonfinite value, or values that its cast to FP16 makes infinite."""
-    return site.histogram.nonfinite > 0 or (
-        site.counted and site.histogram.absmax >= FP16.overflow_at
-    )
+    return site.histogram.nonfinite > 0 or (site.counted and site.histogram.absmax >= FP16.overflow_at)

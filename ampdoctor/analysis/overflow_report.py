@@ -22,11 +22,7 @@ def where_born(birth: TensorRow, step: ForwardStep) -> str:
     if birth.slot.startswith("out"):
         return f"in `{birth.module or 'the model'}`"
     before = step.activations[-1].module if step.activations else ""
-    return (
-        f"between `{before}` and `{birth.module}`"
-        if before
-        else f"on the way into `{birth.module}`"
-    )
+    return f"between `{before}` and `{birth.module}`" if before else f"on the way into `{birth.module}`"
 
 
 def birth_evidence(run: Run, step: ForwardStep, birth: TensorRow, steps: int) -> list[Evidence]:
@@ -62,10 +58,6 @@ def gradient_evidence(site: GradientSite) -> Evidence:
     count = site.histogram.nonfinite
     if count:
         text = f"{count} of {site.histogram.numel} elements of the gradient at {place(site.name)} are infinite or NaN."
-        return Evidence(
-            "nonfinite_elements", count, f"{text} It is the first in the backward pass."
-        )
+        return Evidence("nonfinite_elements", count, f"{text} It is the first in the backward pass.")
     peak = site.histogram.absmax
-    return Evidence(
-        "largest_gradient", peak, f"The gradient at {place(site.name)} reaches {number(peak)}."
-    )
+    return Evidence("largest_gradient", peak, f"The gradient at {place(site.name)} reaches {number(peak)}.")

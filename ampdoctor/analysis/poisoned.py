@@ -53,9 +53,7 @@ def poisoned_buffers(run: Run) -> Poisoned | None:
     first = next((r for r in rows if (r.module, r.slot) in bad and (r.nan or r.posinf)), None)
     if first is None or nonfinite_steps(run, "weight"):
         return None
-    trained = sum(
-        s.step > first.step and s.loss is not None and math.isfinite(s.loss) for s in run.steps
-    )
+    trained = sum(s.step > first.step and s.loss is not None and math.isfinite(s.loss) for s in run.steps)
     skipped = max((s.step for s in run.steps if s.found_inf and s.step <= first.step), default=None)
     if not trained or not trains_in_fp16(run):
         return None

@@ -90,11 +90,7 @@ def _through(stage: Stage, above: Passed, edge: float) -> Passed:
 
 
 def flushed(
-    weight: WeightGradient,
-    now: dict[Stage, Passed],
-    then: dict[Stage, Passed],
-    edge: float,
-    room: int,
+    weight: WeightGradient, now: dict[Stage, Passed], then: dict[Stage, Passed], edge: float, room: int
 ) -> Amount:
     """Return how many elements of `weight` are flushed.
 
@@ -136,9 +132,7 @@ def _own(values: Unflushed, edge: float, room: int, gone: float) -> float:
     return max(below - hidden, 0.0) + gone
 
 
-def _bounded(
-    weight: WeightGradient, estimated: float, low: float, most: tuple[float, float], room: int
-) -> Amount:
+def _bounded(weight: WeightGradient, estimated: float, low: float, most: tuple[float, float], room: int) -> Amount:
     """Return `estimated` between its bounds; `most` are the elements below the edge and the share of dead columns."""
     values, (own, dead) = weight.values, most
     total = values.nonzero

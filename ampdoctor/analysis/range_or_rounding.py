@@ -30,9 +30,7 @@ def by_flushing(step: MeasuredStep, own: Measurement, row: TwinRow) -> bool:
     if any(w <= REGAINED * wrong for w in errors):
         return True
     # With the flushing gone, or all the range there is, the error has stayed.
-    return not any(
-        _is_bf16(m) or r.flushed <= REGAINED * row.flushed < row.flushed for m, r in rivals
-    )
+    return not any(_is_bf16(m) or r.flushed <= REGAINED * row.flushed < row.flushed for m, r in rivals)
 
 
 def _explains(row: TwinRow) -> bool:

@@ -32,9 +32,7 @@ def range_evidence(scales: ScaleRange) -> list[Evidence]:
     if scales.suggested is not None and scales.lost is not None:
         rest = _at_most(scales.lost)
         text = f"At {scale_text(scales.suggested)} FP16 would flush {rest} of the energy of any of them."
-        evidence.append(
-            Evidence("lost_energy_at_suggested_scale", scales.lost, text, Grade.ESTIMATED)
-        )
+        evidence.append(Evidence("lost_energy_at_suggested_scale", scales.lost, text, Grade.ESTIMATED))
     return evidence
 
 
@@ -43,8 +41,7 @@ def expected_at_suggested(scales: ScaleRange) -> str:
     if scales.suggested is None or scales.lost is None:
         return "How much FP16 would still flush cannot be known from gradients that are gone"
     return (
-        f"At {scale_text(scales.suggested)} FP16 would flush {_at_most(scales.lost)} of the energy of any gradient "
-        "seen"
+        f"At {scale_text(scales.suggested)} FP16 would flush {_at_most(scales.lost)} of the energy of any gradient seen"
     )
 
 

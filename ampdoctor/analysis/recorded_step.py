@@ -41,17 +41,13 @@ def recorded_step(run: Run, step: int | None = None) -> Recorded:
     rows = run.tensors("weight_grad")
     examined = sorted({r.step for r in rows})
     if not examined:
-        raise AmpDoctorError(
-            "no gradients were recorded in this run", hint="record a few steps of its training"
-        )
+        raise AmpDoctorError("no gradients were recorded in this run", hint="record a few steps of its training")
     if step is None:
         proven = {r.step for r in twin_rows(run) if r.role == "weight_grad"}
         step = max((s for s in examined if s in proven), default=examined[-1])
     elif step not in examined:
         shown = ", ".join(map(str, examined[:20])) + (", ..." if len(examined) > 20 else "")
-        raise AmpDoctorError(
-            f"step {step} has no recorded gradients", hint=f"examined steps: {shown}"
-        )
+        raise AmpDoctorError(f"step {step} has no recorded gradients", hint=f"examined steps: {shown}")
     scale = _scale_of(run, [r for r in rows if r.step == step], step)
     twins = tuple(r for r in twin_rows(run) if r.step == step and r.micro_batch is None)
     return Recorded(step, scale, backward_pass(run, step, scale), twins)

@@ -39,9 +39,7 @@ def resumed(run: Run) -> Iterator[Resumed]:
     for load in loads:
         if load.target not in optimizers or not _trained(run, load):
             continue
-        steps = [
-            r for r in run.scaler if r.event in {"step", "skip"} and r.optimizer == load.target
-        ]
+        steps = [r for r in run.scaler if r.event in {"step", "skip"} and r.optimizer == load.target]
         first = next((r for r in steps if _place(r) > _place(load)), None)
         if first is None or any(c.target == first.scaler for c in loads):
             continue

@@ -117,9 +117,7 @@ def lost_at(site: GradientSite, factor: float) -> float | None:
 _Sites = list[tuple["GradientSite", float]]
 
 
-def _suggestion(
-    sites: _Sites, current: float, peak: Peak | None
-) -> tuple[float | None, float | None]:
+def _suggestion(sites: _Sites, current: float, peak: Peak | None) -> tuple[float | None, float | None]:
     """Return the scale to start with, and what would be lost at it."""
     if peak is None:
         return (DEFAULT_SCALE if current < DEFAULT_SCALE else None), None

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.error_messages import (
-    STEPPED_ALREADY,
-    UNSCALED_AFTER_STEP,
-    UNSCALED_ALREADY,
-)
+from ampdoctor.analysis.error_messages import STEPPED_ALREADY, UNSCALED_AFTER_STEP, UNSCALED_ALREADY
 from ampdoctor.analysis.exceptions import Failure, calls_before, matching
 from ampdoctor.analysis.memo import once_per_run
 
@@ -70,9 +66,7 @@ def window_before(run: Run, failure: Failure) -> tuple[CallRow, ...]:
 
 def of_optimizer(calls: Sequence[CallRow], optimizer: str | None, *kinds: str) -> list[CallRow]:
     """Return the calls of `kinds` for `optimizer`, or for whatever where it is not known."""
-    return [
-        c for c in calls if c.call in kinds and (optimizer is None or c.target in {optimizer, None})
-    ]
+    return [c for c in calls if c.call in kinds and (optimizer is None or c.target in {optimizer, None})]
 
 
 def _refusal(failure: Failure, window: tuple[CallRow, ...]) -> Refusal:
@@ -91,9 +85,7 @@ def _refusal(failure: Failure, window: tuple[CallRow, ...]) -> Refusal:
     return Refusal(failure, misuse, earlier, window)
 
 
-def _by_end_of_gradients(
-    window: Sequence[CallRow], earlier: CallRow | None, optimizer: str | None
-) -> Misuse:
+def _by_end_of_gradients(window: Sequence[CallRow], earlier: CallRow | None, optimizer: str | None) -> Misuse:
     """Tell an accumulation, whose gradients live on, from gradients that were used or dropped without an update."""
     after = _since(window, earlier, "optimizer_step", "zero_grad")
     ends = of_optimizer(after, optimizer, "optimizer_step", "zero_grad")

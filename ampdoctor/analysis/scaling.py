@@ -80,9 +80,7 @@ class LossScaling:
             ScalingKind.DISABLED: "a GradScaler that is disabled",
             ScalingKind.HAND_WRITTEN: f"a hand-written loss scale of {last}",
             ScalingKind.STATIC: f"a loss scale pinned at {last}",
-            ScalingKind.DYNAMIC: f"dynamic loss scaling {moved}"
-            if last != "unknown"
-            else "dynamic loss scaling",
+            ScalingKind.DYNAMIC: f"dynamic loss scaling {moved}" if last != "unknown" else "dynamic loss scaling",
         }[self.kind]
 
 
@@ -102,9 +100,7 @@ def loss_scaling(run: Run) -> LossScaling:
     if not _fp16_gradients(run):
         by_hand = []
     if 2 * len(by_hand) > len(backwards):
-        return LossScaling(
-            ScalingKind.HAND_WRITTEN, by_hand[0], by_hand[-1], None, factor / by_hand[-1]
-        )
+        return LossScaling(ScalingKind.HAND_WRITTEN, by_hand[0], by_hand[-1], None, factor / by_hand[-1])
     return LossScaling(ScalingKind.DISABLED if seen else ScalingKind.NONE, factor=factor)
 
 

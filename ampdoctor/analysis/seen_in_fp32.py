@@ -33,17 +33,13 @@ def rows_in_fp32(run: Run, step: int) -> dict[Site, list[TwinRow]]:
     return found
 
 
-def seen_in_fp32(
-    rows: Sequence[TwinRow], held: ExponentHistogram, scale: float
-) -> Unflushed | None:
+def seen_in_fp32(rows: Sequence[TwinRow], held: ExponentHistogram, scale: float) -> Unflushed | None:
     """Return the values of the twin as they are with the run's loss scale, beside what the run holds of them.
 
     None where the twin has other elements than the run, or has lost what the run has.
     """
     numel = sum(row.numel for row in rows)
-    bins = [
-        (row.exp_lowest or 0, np.asarray(row.exp_counts or [], dtype=np.float64)) for row in rows
-    ]
+    bins = [(row.exp_lowest or 0, np.asarray(row.exp_counts or [], dtype=np.float64)) for row in rows]
     bins = [(lowest, counts) for lowest, counts in bins if counts.size]
     if numel != held.numel or (not bins and held.nonzero):
         return None

@@ -104,6 +104,4 @@ def _empty(run: Run, step: int) -> tuple[str, ...]:
         if r.step == step and r.zeros < r.numel and r.dtype not in {"float16", "bfloat16"}
     }
     rows: list[TensorRow] = run.tensors("weight_grad", dtypes=["float32"])
-    return tuple(
-        r.site for r in rows if r.step == step and r.zeros == r.numel and r.module in reached
-    )
+    return tuple(r.site for r in rows if r.step == step and r.zeros == r.numel and r.module in reached)

@@ -25,9 +25,7 @@ def smaller_scale_fixes(run: Run, scaling: LossScaling, largest: float) -> list[
     """Return how to change the code to scale by `largest` at most, best first."""
     fixes = [
         dynamic_scaler(
-            run,
-            largest,
-            "Steps with infinite gradients are skipped, and the scale is halved until they fit.",
+            run, largest, "Steps with infinite gradients are skipped, and the scale is halved until they fit."
         ),
         bf16_autocast(run, "Gradients keep FP32's range without any scale."),
     ]

@@ -63,9 +63,7 @@ class Unflushed:
 
     def shifted(self, log2_factor: int) -> Unflushed:
         """Return the same values times 2**log2_factor."""
-        return replace(
-            self, lowest=self.lowest + log2_factor, absmax=self.absmax * 2.0**log2_factor
-        )
+        return replace(self, lowest=self.lowest + log2_factor, absmax=self.absmax * 2.0**log2_factor)
 
     def below(self, exponent: float) -> float:
         """Estimated nonzero elements below 2**exponent; a bin is taken to be even over its logarithm."""

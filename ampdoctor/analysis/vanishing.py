@@ -59,9 +59,7 @@ def vanishing(run: Run, limits: Limits) -> Vanishing | None:
         return None
     hurt = tuple(step for step in judged if hurt_share(step, limits) >= limits.modules_warning)
     last = (hurt or judged)[-1]
-    worst = sorted(
-        (s for s in last.all_sites if s.lost >= limits.lost_energy), key=lambda s: -s.lost
-    )
+    worst = sorted((s for s in last.all_sites if s.lost >= limits.lost_energy), key=lambda s: -s.lost)
     entry = next((s for s in last.sites if s.counted and s.lost >= limits.lost_energy), None)
     return Vanishing(
         judged,
@@ -73,9 +71,7 @@ def vanishing(run: Run, limits: Limits) -> Vanishing | None:
     )
 
 
-def _lasting(
-    run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep], limits: Limits
-) -> bool:
+def _lasting(run: Run, judged: Sequence[GradientStep], hurt: Sequence[GradientStep], limits: Limits) -> bool:
     late, hurt_steps = judged[len(judged) // 2 :], {step.row.step for step in hurt}
     enough = len(judged) >= EARLY or run.info.status != "running"
     often = sum(step.row.step in hurt_steps for step in late) >= limits.lasting_share * len(late)

@@ -83,9 +83,7 @@ def _at_cast(found: Vanishing) -> bool:
     return found.lasting and found.key.counted
 
 
-def _evidence(
-    run: Run, found: Vanishing, told: Materiality | None, limits: Limits
-) -> list[Evidence]:
+def _evidence(run: Run, found: Vanishing, told: Materiality | None, limits: Limits) -> list[Evidence]:
     measured = measured_evidence(run, told) if told is not None else []
     estimated = evidence_of(run, found, limits) if found.lasting else loss_evidence(run)
     return [*measured, *estimated]

@@ -61,12 +61,7 @@ def _flushed(found: Vanishing) -> list[Evidence]:
             f"On step {step}, {percent(entry.flushed)} of the nonzero elements {where} are made zero {how}.",
             grade,
         ),
-        Evidence(
-            "lost_energy",
-            entry.lost,
-            f"They hold {percent(entry.lost)} of its energy (sum of squares).",
-            grade,
-        ),
+        Evidence("lost_energy", entry.lost, f"They hold {percent(entry.lost)} of its energy (sum of squares).", grade),
     ]
 
 

@@ -45,8 +45,4 @@ def verdict_on(found: Vanishing, told: Materiality | None, limits: Limits) -> Ve
     severity = by_harm.get(told.harm, Severity.NOTE)
     if told.harmful and told.early and estimated.rank < severity.rank:
         severity = estimated  # it may have become worse since
-    return verdict | {
-        "grade": Grade.MEASURED,
-        "confidence": told.confidence,
-        "severity": severity,
-    }
+    return verdict | {"grade": Grade.MEASURED, "confidence": told.confidence, "severity": severity}

@@ -19,16 +19,7 @@ if TYPE_CHECKING:
     from ampdoctor.analysis.unflushed import Unflushed
     from ampdoctor.trace.schema import TensorRow, TwinRow
 
-__all__ = [
-    "CURVE",
-    "Recorded",
-    "Share",
-    "SiteShares",
-    "WhatIf",
-    "measured_points",
-    "recorded_step",
-    "what_if",
-]
+__all__ = ["CURVE", "Recorded", "Share", "SiteShares", "WhatIf", "measured_points", "recorded_step", "what_if"]
 
 CURVE = range(-12, 25)
 """log2 of the loss scales of a curve."""
@@ -38,10 +29,7 @@ ROUNDING = 1e-9
 
 
 def what_if(
-    recorded: Recorded,
-    number_format: NumberFormat | None = None,
-    scale: float | None = None,
-    sites: str = "*",
+    recorded: Recorded, number_format: NumberFormat | None = None, scale: float | None = None, sites: str = "*"
 ) -> WhatIf:
     """Return what becomes of the gradients in `number_format` (the run's own) at `scale` (the run's own).
 
@@ -61,13 +49,7 @@ def what_if(
     amounts = _amounts(backward, chosen, fmt, ratio)
     twins = _measured(recorded, fmt, scale)
     weights = tuple(
-        _site(
-            w.row,
-            w.values,
-            fmt if w.narrow else FP32,
-            binades,
-            _share(a, _one(twins.get(w.row.site))),
-        )
+        _site(w.row, w.values, fmt if w.narrow else FP32, binades, _share(a, _one(twins.get(w.row.site))))
         for w, a in zip(chosen, amounts, strict=True)
     )
     outputs = tuple(
@@ -78,9 +60,7 @@ def what_if(
     peaks = [s.values.absmax for s in backward.stages if s.narrow]
     peak = max((*peaks, *(w.values.absmax for w in backward.weights if w.narrow)), default=0.0)
     whole = _share(_sum(amounts), _whole([twins.get(w.row.site) for w in chosen]))
-    left = any(w.flushed.measured is not None for w in weights) or any(
-        s.values.nonzero for s in backward.stages
-    )
+    left = any(w.flushed.measured is not None for w in weights) or any(s.values.nonzero for s in backward.stages)
     gone = all(w.values.gone for w in chosen) and not left
     if gone:  # Flushed, or zero by right: there is nothing left to tell that from.
         unknown = Share(None, *((None, None) if backward.half is None else (0.0, 1.0)))
@@ -96,9 +76,7 @@ def _whole_binades(ratio: float) -> bool:
     return abs(ratio - round(ratio)) < ROUNDING
 
 
-def _amounts(
-    backward: BackwardPass, chosen: list[WeightGradient], fmt: NumberFormat, ratio: float
-) -> list[Amount]:
+def _amounts(backward: BackwardPass, chosen: list[WeightGradient], fmt: NumberFormat, ratio: float) -> list[Amount]:
     """Return what is flushed of each weight gradient, at a scale 2**`ratio` times the run's."""
     own = backward.half or FP32
     now, binades = passed(backward, own, 0), floor(ratio + ROUNDING)
@@ -111,10 +89,7 @@ def _amounts(
     if _whole_binades(ratio):
         return below
     above = at(binades + 1)
-    return [
-        replace(a, low=min(a.low, b.low), high=max(a.high, b.high))
-        for a, b in zip(below, above, strict=True)
-    ]
+    return [replace(a, low=min(a.low, b.low), high=max(a.high, b.high)) for a, b in zip(below, above, strict=True)]
 
 
 def _names(backward: BackwardPass) -> str:
@@ -122,9 +97,7 @@ def _names(backward: BackwardPass) -> str:
     return "there are " + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
-def _site(
-    row: TensorRow, values: Unflushed, fmt: NumberFormat, binades: int, share: Share | None = None
-) -> SiteShares:
+def _site(row: TensorRow, values: Unflushed, fmt: NumberFormat, binades: int, share: Share | None = None) -> SiteShares:
     """Return the shares of one site by its own size; `share` is what is flushed, the way down to it included."""
     total = values.nonzero
     if not total:
@@ -156,9 +129,7 @@ def _sum(amounts: list[Amount]) -> Amount:
     guess = sum(a.estimated for a in known)
     estimated = guess * nonzero / of_known if of_known > 0.5 * nonzero else nan
     low, high = sum(a.low for a in amounts), sum(a.high for a in amounts)
-    return Amount(
-        estimated if isnan(estimated) else min(max(estimated, low), high), low, high, nonzero
-    )
+    return Amount(estimated if isnan(estimated) else min(max(estimated, low), high), low, high, nonzero)
 
 
 def _measured(recorded: Recorded, fmt: NumberFormat, scale: float) -> dict[str, TwinRow]:
@@ -168,9 +139,7 @@ def _measured(recorded: Recorded, fmt: NumberFormat, scale: float) -> dict[str, 
     a real run at that scale would not do.
     """
     backward = recorded.backward
-    spoilt = {
-        w.row.site for w in backward.weights if backward.divided and w.row.dtype in HALF_DTYPES
-    }
+    spoilt = {w.row.site for w in backward.weights if backward.divided and w.row.dtype in HALF_DTYPES}
     found: dict[str, TwinRow] = {}
     for row in recorded.twins:
         own = row.counterfactual == RUN and fmt == backward.half

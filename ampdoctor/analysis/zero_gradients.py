@@ -81,11 +81,7 @@ def _flow(step: int, rows: list[TensorRow]) -> Flow:
                 outputs[row.module, row.slot] = row
     return Flow(
         step,
-        tuple(
-            sorted(
-                (r for r in rows if r.role == "activation" and r.grad_enabled), key=lambda r: r.seq
-            )
-        ),
+        tuple(sorted((r for r in rows if r.role == "activation" and r.grad_enabled), key=lambda r: r.seq)),
         outputs,
         {(r.module, r.slot): r for r in rows if r.role == "weight"},
         {(r.module, r.slot): r for r in rows if r.role == "weight_grad"},

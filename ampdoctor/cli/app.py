@@ -57,14 +57,10 @@ def _show_version(wanted: bool) -> None:
 def _options(
     context: typer.Context,
     _version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
-        ),
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
     debug: Annotated[
-        bool,
-        typer.Option("--debug", envvar="AMPDOCTOR_DEBUG", help="Show the traceback of an error."),
+        bool, typer.Option("--debug", envvar="AMPDOCTOR_DEBUG", help="Show the traceback of an error.")
     ] = False,
 ) -> None:
     context.obj.debug = debug
@@ -94,9 +90,7 @@ def _explain(error: Exception) -> int:
         tell(f"error: {error.message}", to, style="bold red", hint=error.hint)
         return error.exit_code
     usage: Any = error
-    if hasattr(
-        usage, "format_message"
-    ):  # a usage error of Typer, whose class has moved from release to release
+    if hasattr(usage, "format_message"):  # a usage error of Typer, whose class has moved from release to release
         return _explain_usage(usage, to)
     tell(
         f"internal error: {type(error).__name__}: {error}",

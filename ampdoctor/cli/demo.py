@@ -43,9 +43,7 @@ _AVERAGED_SHARE = 0.05
 
 
 def demo(
-    steps: Annotated[
-        int, typer.Option(min=10, metavar="N", help="Optimizer steps of each training.")
-    ] = STEPS,
+    steps: Annotated[int, typer.Option(min=10, metavar="N", help="Optimizer steps of each training.")] = STEPS,
 ) -> None:
     """Watch a training fail and be cured.
 
@@ -54,10 +52,7 @@ def demo(
     if find_spec("torch") is None:
         raise AmpDoctorError("the demo trains a model and needs torch", hint="pip install torch")
     to = console()
-    _say(
-        to,
-        "A small BERT learns to fill in masked words, in FP16 autocast, with a mistake that many scripts have.",
-    )
+    _say(to, "A small BERT learns to fill in masked words, in FP16 autocast, with a mistake that many scripts have.")
     sick = rehearse(recipe(SICK), _folder(SICK), steps, to)
     diagnosis = diagnose(open_run(sick), Config())
     to.print()
@@ -95,9 +90,7 @@ def choose_cure(diagnosis: Diagnosis) -> Cure:
                 if name in fix.title:
                     return Cure(fix, name, sample)
     raise AmpDoctorError(
-        "the diagnosis names no change that the demo could show",
-        hint="please report this",
-        exit_code=3,
+        "the diagnosis names no change that the demo could show", hint="please report this", exit_code=3
     )
 
 
@@ -112,9 +105,7 @@ def recipe(sample: str) -> Path:
     except ModuleNotFoundError:
         path = Path()
     if not path.is_file():
-        raise AmpDoctorError(
-            f"the sample {sample} is not installed", hint="pip install --force-reinstall ampdoctor"
-        )
+        raise AmpDoctorError(f"the sample {sample} is not installed", hint="pip install --force-reinstall ampdoctor")
     return path
 
 

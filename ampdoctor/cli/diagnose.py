@@ -31,8 +31,7 @@ class FailOn(str, Enum):
 def diagnose(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
     report_format: Annotated[
-        str,
-        typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(known_formats())}."),
+        str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(known_formats())}.")
     ] = "text",
     fail_on: Annotated[
         FailOn, typer.Option(help="Exit with 1 where a finding is at least this severe.")

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def explain(
     rule: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RULE", help="Name or code of a rule; all rules are listed without it."
-        ),
+        str | None, typer.Argument(metavar="RULE", help="Name or code of a rule; all rules are listed without it.")
     ] = None,
 ) -> None:
     """Explain a rule and how to fix what it finds."""
@@ -38,10 +35,7 @@ def rule_list(width: int) -> Page:
     for rule in discover():
         page.say(_first_line(rule), label=f"{rule.code}  {rule.name:24} ", label_style="bold")
     page.blank()
-    page.say(
-        "ampdoctor explain NAME shows what a rule means, why it matters and how to fix it.",
-        style="dim",
-    )
+    page.say("ampdoctor explain NAME shows what a rule means, why it matters and how to fix it.", style="dim")
     return page
 
 
@@ -58,11 +52,7 @@ def rule_page(rule: type[Rule], width: int) -> Page:
     for name, threshold in rule.thresholds.items():
         page.say(threshold.source, indent=2, label=f"{name} = {threshold.value:g}  ", hang=2)
     if rule.thresholds:
-        page.say(
-            f"They are set in pyproject.toml, in [tool.ampdoctor.rules.{rule.name}].",
-            indent=2,
-            style="dim",
-        )
+        page.say(f"They are set in pyproject.toml, in [tool.ampdoctor.rules.{rule.name}].", indent=2, style="dim")
     page.blank()
     for title, examples in (("Fires on", rule.SICK), ("Stays silent on", rule.HEALTHY)):
         page.say(title, style=STYLES[rule.severity] if examples is rule.SICK else "bold green")

@@ -22,9 +22,7 @@ class TableFormat(str, Enum):
 
 
 def formats(
-    table_format: Annotated[
-        TableFormat, typer.Option("--format", help="How to print the table.")
-    ] = TableFormat.TEXT,
+    table_format: Annotated[TableFormat, typer.Option("--format", help="How to print the table.")] = TableFormat.TEXT,
 ) -> None:
     """Show the number formats and their limits."""
     to = console()
@@ -46,11 +44,7 @@ def format_table(width: int) -> Page:
     page.blank()
     page.say("For gradients", style="bold")
     for number_format in FORMATS.values():
-        page.say(
-            number_format.for_gradients,
-            label=f"{number_format.title:{widths[0]}}  ",
-            label_style="bold",
-        )
+        page.say(number_format.for_gradients, label=f"{number_format.title:{widths[0]}}  ", label_style="bold")
     page.blank()
     page.say(
         "bits: exponent and mantissa. flushes at: magnitudes up to this become zero. binades: powers of two from the "

@@ -35,25 +35,12 @@ def rehearse(recipe: Path, folder: Path, steps: int, to: Console) -> Path:
     Raises:
         AmpDoctorError: the recipe failed or recorded nothing; the last line that it printed is shown.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "ampdoctor",
-        "run",
-        "--quiet",
-        "--force",
-        "--out",
-        str(folder),
-        str(recipe),
-    ]
+    command = [sys.executable, "-m", "ampdoctor", "run", "--quiet", "--force", "--out", str(folder), str(recipe)]
     shown = f"$ ampdoctor run {recipe.parent.name}/{recipe.name} --steps {steps}"
     to.print(Text(shown, "dim"), soft_wrap=True)
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            [*command, "--steps", str(steps)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            [*command, "--steps", str(steps)], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             _follow(child, folder, steps, to)

@@ -30,26 +30,15 @@ def run(
     context: typer.Context,
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="Script, or module with -m.")],
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="ARGS", help="Its arguments: whatever follows SCRIPT."),
+        list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments: whatever follows SCRIPT.")
     ] = None,
-    module: Annotated[
-        bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")
-    ] = None,
+    module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")] = None,
     every: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Examine every Nth step; by default as the budget allows."
-        ),
+        int | None, typer.Option(min=1, metavar="N", help="Examine every Nth step; by default as the budget allows.")
     ] = None,
     budget: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations."
-        ),
+        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations.")
     ] = 0.03,
     prove: Annotated[
         bool | None,
@@ -61,9 +50,7 @@ def run(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
-    live: Annotated[
-        bool, typer.Option("--live/--no-live", help="Print findings as they appear.")
-    ] = True,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Print findings as they appear.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     strict: Annotated[bool, typer.Option("--strict", hidden=True)] = False,
 ) -> int:
@@ -84,9 +71,7 @@ def run(
     return end_like(returncode)
 
 
-def _record(
-    command: Sequence[str], recording: Recording, config: Config | None, to: Console
-) -> int:
+def _record(command: Sequence[str], recording: Recording, config: Config | None, to: Console) -> int:
     """Run `command` to its end, with live findings where there is a `config`, and return its return code."""
     live = None
     if config is not None:
@@ -118,9 +103,7 @@ def _tell_outcome(folder: Path, returncode: int, to: Console, *, quiet: bool, de
 def _recorded(folder: Path, returncode: int, to: Console) -> bool:
     """Complete run.json; where there is none, say so and leave no empty folder behind."""
     if (folder / FILE_NAME).is_file():
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: what was recorded can be diagnosed all the same
+        with contextlib.suppress(OSError):  # a full disk: what was recorded can be diagnosed all the same
             finish(folder, returncode)
         return True
     if folder.parent == RUNS:

@@ -83,9 +83,7 @@ def end_like(returncode: int) -> int:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        resource.setrlimit(
-            resource.RLIMIT_CORE, (0, 0)
-        )  # the child has dumped core, if anybody does
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the child has dumped core, if anybody does
     with contextlib.suppress(OSError, ValueError):
         signal.signal(number, signal.SIG_DFL)
     with contextlib.suppress(OSError, ValueError):

@@ -38,9 +38,7 @@ def _check_script(script: str) -> None:
     if script == "-" or path.is_file() or (path / "__main__.py").is_file():
         return
     if path.is_dir():
-        raise AmpDoctorError(
-            f"{script} is a folder without __main__.py", hint="give the script itself"
-        )
+        raise AmpDoctorError(f"{script} is a folder without __main__.py", hint="give the script itself")
     name = path.name
     if name.startswith("python"):
         hint = "leave out `python`: ampdoctor run SCRIPT [ARGS]"
@@ -56,8 +54,7 @@ def _check_script(script: str) -> None:
 def _check_module(module: str) -> None:
     if not _is_module(module):
         raise AmpDoctorError(
-            f"there is no module {module}",
-            hint="is it installed for this python, or in this folder? " + sys.executable,
+            f"there is no module {module}", hint="is it installed for this python, or in this folder? " + sys.executable
         )
 
 

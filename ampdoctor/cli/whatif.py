@@ -33,38 +33,25 @@ def whatif(
     run: Annotated[Path, typer.Argument(help="Folder of the run.", metavar="RUN")],
     number_format: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help=f"One of {', '.join(FORMATS)}; by default the run's own half format.",
-        ),
+        typer.Option(metavar="FORMAT", help=f"One of {', '.join(FORMATS)}; by default the run's own half format."),
     ] = None,
     scale: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCALE", help="Loss scale: 2^10, 2**10 or 1024; by default the run's own."
-        ),
+        str | None, typer.Option(metavar="SCALE", help="Loss scale: 2^10, 2**10 or 1024; by default the run's own.")
     ] = None,
     step: Annotated[
-        int | None,
-        typer.Option(help="An examined step; by default the last one, if possible with a twin."),
+        int | None, typer.Option(help="An examined step; by default the last one, if possible with a twin.")
     ] = None,
-    site: Annotated[
-        str, typer.Option(metavar="GLOB", help="Only the sites that match, such as 'encoder.*'.")
-    ] = "*",
+    site: Annotated[str, typer.Option(metavar="GLOB", help="Only the sites that match, such as 'encoder.*'.")] = "*",
     answer_format: Annotated[
         AnswerFormat, typer.Option("--format", help="How to print the answer.")
     ] = AnswerFormat.TEXT,
-    curve: Annotated[
-        bool, typer.Option("--curve", help="Plot the flushed share against the loss scale.")
-    ] = False,
+    curve: Annotated[bool, typer.Option("--curve", help="Plot the flushed share against the loss scale.")] = False,
 ) -> None:
     """Predict another number format or loss scale."""
     chosen = find_format(number_format) if number_format is not None else None
     wanted = parse_scale(scale) if scale is not None else None
     if curve and answer_format is AnswerFormat.JSON:
-        raise AmpDoctorError(
-            "--curve is drawn as text only", hint="ask for single scales with --scale"
-        )
+        raise AmpDoctorError("--curve is drawn as text only", hint="ask for single scales with --scale")
     recorded = recorded_step(open_run(run), step)
     answer = what_if(recorded, chosen, wanted, site)
     to = console()

@@ -11,15 +11,7 @@ import weakref
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.record.autograd_graph import (
-    CASTING,
-    hand_factors,
-    leaf_of,
-    nodes,
-    operation,
-    scaled_share,
-    site_below,
-)
+from ampdoctor.record.autograd_graph import CASTING, hand_factors, leaf_of, nodes, operation, scaled_share, site_below
 from ampdoctor.record.likelihood_ratios import ratio_error
 from ampdoctor.record.tensors import HALVES, dtype_name
 
@@ -102,12 +94,7 @@ class BackwardReader:
                 wide = before[0]
                 narrow = next((g for g in after if g is not None and g.dtype in HALVES), None)
                 # A sum over a broadcast dimension is no longer the same elements.
-                if (
-                    wide is None
-                    or narrow is None
-                    or wide.dtype in HALVES
-                    or wide.shape != narrow.shape
-                ):
+                if wide is None or narrow is None or wide.dtype in HALVES or wide.shape != narrow.shape:
                     return
                 columns = {"cast_to": dtype_name(narrow.dtype)}
                 site = (path, "grad_output", "cast")

@@ -40,9 +40,7 @@ class CallLog:
             "autocast": autocast_dtype("cuda") or autocast_dtype("cpu"), **columns,
         }  # fmt: skip
 
-    def finish(
-        self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None
-    ) -> None:
+    def finish(self, call: dict[str, Any] | None, _: Any = None, error: BaseException | None = None) -> None:
         """Queue the row of a call that has returned or raised."""
         if call is None:
             return
@@ -55,11 +53,7 @@ class CallLog:
         reached: list[weakref.ref[torch.Tensor]] | None = call.pop("reached", None)
 
         def build(values: Any) -> CallRow:
-            alive = (
-                None
-                if reached is None
-                else [leaf for ref in reached if (leaf := ref()) is not None]
-            )
+            alive = None if reached is None else [leaf for ref in reached if (leaf := ref()) is not None]
             names = None if alive is None else self._state.optimizers.owners(alive)
             numbers = {name: values.number(value) for name, value in late.items()}
             sizes: dict[str, Any] = holding(held, values) if held is not None else {}

@@ -6,10 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.call_log import CallLog
@@ -66,13 +63,7 @@ class CallWatch:
         around(scaler, "load_state_dict", early(self._before_scaler_load), early(self._log.finish))
         around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._log.finish))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
-            around(
-                torch.nn.utils,
-                name,
-                safe(self._before_clip(name)),
-                safe(self._after_clip),
-                everywhere=True,
-            )
+            around(torch.nn.utils, name, safe(self._before_clip(name)), safe(self._after_clip), everywhere=True)
         for watcher in self._watchers:
             watcher.install(self._patches)
         self._handles = [
@@ -116,9 +107,7 @@ class CallWatch:
             )
         return self._log.begin("backward", **read)
 
-    def _after_backward(
-        self, call: dict[str, Any] | None, _: Any, error: BaseException | None
-    ) -> None:
+    def _after_backward(self, call: dict[str, Any] | None, _: Any, error: BaseException | None) -> None:
         if self._state.opinions.replays is not None:
             self._state.opinions.replays.kept.backward_ended()
         if call is None:
@@ -143,9 +132,7 @@ class CallWatch:
     def _before_unscale(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Any:
         if self._scalers.stepping or not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
-        self._state.weights.gradients(
-            optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
-        )
+        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
         name = self._state.optimizers.name(optimizer)
         self._describe(name, optimizer)
         return self._log.begin("unscale", name), scaler, optimizer
@@ -161,9 +148,7 @@ class CallWatch:
         if not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
         name = self._meet(optimizer)
-        self._state.weights.gradients(
-            optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer)
-        )
+        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
         call = self._log.begin("scaler_step", name)
         self._scalers.step_begins(scaler)
         return call, scaler, optimizer
@@ -181,11 +166,7 @@ class CallWatch:
             self._ends.optimizer_ended(self._state.optimizers.name(optimizer), by_scaler=True)
 
     def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
-        return (
-            (self._log.begin("update", self._scalers.name(scaler)), scaler)
-            if scaler.is_enabled()
-            else None
-        )
+        return (self._log.begin("update", self._scalers.name(scaler)), scaler) if scaler.is_enabled() else None
 
     def _after_update(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
@@ -213,9 +194,7 @@ class CallWatch:
 
         return before
 
-    def _after_clip(
-        self, call: dict[str, Any] | None, norm: Any, error: BaseException | None
-    ) -> None:
+    def _after_clip(self, call: dict[str, Any] | None, norm: Any, error: BaseException | None) -> None:
         if call is None:
             return
         if isinstance(norm, torch.Tensor):

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 # Strings, because comparing them is all that happens on each frame of each call.
-_NOT_THE_USERS = (
-    f"{Path(torch.__file__).parent}{os.sep}",
-    f"{Path(__file__).resolve().parents[1]}{os.sep}",
-)
+_NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).resolve().parents[1]}{os.sep}")
 _CONTEXTLIB = contextlib.__file__
 
 

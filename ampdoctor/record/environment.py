@@ -60,20 +60,14 @@ def _precision_settings() -> dict[str, Any]:
         "float32_matmul_precision": torch.get_float32_matmul_precision,
         "allow_tf32_matmul": lambda: matmul.allow_tf32,
         "allow_tf32_cudnn": lambda: torch.backends.cudnn.allow_tf32,
-        "allow_fp16_reduced_precision_reduction": lambda: (
-            matmul.allow_fp16_reduced_precision_reduction
-        ),
-        "allow_bf16_reduced_precision_reduction": lambda: (
-            matmul.allow_bf16_reduced_precision_reduction
-        ),
+        "allow_fp16_reduced_precision_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
+        "allow_bf16_reduced_precision_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
     }
     found = {}
     for name, read in settings.items():
         try:
             found[name] = read()
-        except (
-            RuntimeError
-        ):  # torch refuses the old names where the new fp32_precision ones were used
+        except RuntimeError:  # torch refuses the old names where the new fp32_precision ones were used
             found[name] = None
     return found
 

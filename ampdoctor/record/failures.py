@@ -34,9 +34,4 @@ def broken(losses: Sequence[tuple[Scalar, Scalar]], parameters: Iterable[torch.T
 
 def _is_plain(gradient: torch.Tensor) -> bool:
     kind = type(gradient) is torch.Tensor and gradient.layout is torch.strided
-    return (
-        kind
-        and gradient.device.type == "cpu"
-        and gradient.is_floating_point()
-        and gradient.numel() > 0
-    )
+    return kind and gradient.device.type == "cpu" and gradient.is_floating_point() and gradient.numel() > 0

@@ -41,10 +41,7 @@ class GlobalHooks:
     """
 
     def __init__(
-        self,
-        before: Callable[..., None],
-        after: Callable[..., None],
-        failed: Callable[[BaseException], None],
+        self, before: Callable[..., None], after: Callable[..., None], failed: Callable[[BaseException], None]
     ) -> None:
         self._before = before
         self._after = after
@@ -131,9 +128,7 @@ class GlobalHooks:
     def _any_of_the_users(self) -> bool:
         """Torch asks in order to warn of hooks that fire twice on a compiled module; of ours the user knows nothing."""
         own = {handle.id for handle in self._handles}
-        return any(
-            key not in own for name in _DICTIONARIES for key in getattr(torch_hooks, name, ())
-        )
+        return any(key not in own for name in _DICTIONARIES for key in getattr(torch_hooks, name, ()))
 
 
 def _nothing(*_: object, **__: object) -> None:

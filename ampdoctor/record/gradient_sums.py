@@ -40,11 +40,7 @@ class _Sum:
 
     def follows(self, gradient: torch.Tensor | None) -> bool:
         """Whether nobody but autograd has changed the gradient since."""
-        return (
-            gradient is not None
-            and self.gradient() is gradient
-            and self.version == gradient._version
-        )
+        return gradient is not None and self.gradient() is gradient and self.version == gradient._version
 
 
 class GradientSums:

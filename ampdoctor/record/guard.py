@@ -78,10 +78,7 @@ class Guard:
         self._stay.depth += 1
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self._stay.depth -= 1
         if self._stay.depth == 0:

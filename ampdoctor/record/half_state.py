@@ -23,9 +23,7 @@ _CHUNK = 1 << 22
 """Elements handled at once."""
 
 
-def half_states(
-    parameter: torch.Tensor, state: Mapping[Any, Any]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def half_states(parameter: torch.Tensor, state: Mapping[Any, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the state that is half and has an element for each of the parameter's."""
     for name, value in state.items():
         half = isinstance(value, torch.Tensor) and value.dtype in HALVES
@@ -33,9 +31,7 @@ def half_states(
             yield name, value
 
 
-def half_state_counts(
-    before: torch.Tensor | None, after: torch.Tensor, gradient: torch.Tensor
-) -> torch.Tensor:
+def half_state_counts(before: torch.Tensor | None, after: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """Return the numbers of HALF_STATE_COLUMNS as a float64 vector; a state that was not there begins at zero."""
     start = torch.zeros_like(after) if before is None else before
     pieces = [t.detach().reshape(-1).split(_CHUNK) for t in (start, after, gradient)]

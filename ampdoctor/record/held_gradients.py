@@ -98,10 +98,7 @@ class HeldGradients:
                 norm = torch.linalg.vector_norm(gradient.detach(), order, dtype=wide)
                 norms.setdefault(norm.device, []).append(norm)
         # torch's norm of infinite order hands a NaN on.
-        parts = [
-            torch.linalg.vector_norm(torch.stack([norm.float() for norm in n]), order)
-            for n in norms.values()
-        ]
+        parts = [torch.linalg.vector_norm(torch.stack([norm.float() for norm in n]), order) for n in norms.values()]
         return Size(tuple(self._state.log.scalar(part) for part in parts), order)
 
 

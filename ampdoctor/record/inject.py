@@ -120,9 +120,7 @@ def _leave_word(recording: Recording, error: Exception) -> None:
     try:
         from ampdoctor.trace.info import RunInfo, write_info
 
-        write_info(
-            recording.out, RunInfo(status="degraded", degraded=f"{type(error).__name__}: {error}")
-        )
+        write_info(recording.out, RunInfo(status="degraded", degraded=f"{type(error).__name__}: {error}"))
     except (ImportError, OSError):
         return
 

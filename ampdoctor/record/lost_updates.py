@@ -15,13 +15,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LOST_UPDATE_COLUMNS = (
-    "expected_to_move",
-    "unchanged",
-    "energy_unchanged",
-    "small_updates",
-    "small_updates_moved",
-)
+LOST_UPDATE_COLUMNS = ("expected_to_move", "unchanged", "energy_unchanged", "small_updates", "small_updates_moved")
 
 _CHUNK = 1 << 22
 """Elements handled at once: temporaries take some 40 bytes an element."""
@@ -124,9 +118,7 @@ def _counts(
     return torch.stack([n.double() for n in numbers])
 
 
-def _intended_update(
-    gradient: torch.Tensor, group: Mapping[str, Any], state: Mapping[str, Any]
-) -> torch.Tensor:
+def _intended_update(gradient: torch.Tensor, group: Mapping[str, Any], state: Mapping[str, Any]) -> torch.Tensor:
     lr = group.get("lr", 1.0)
     update: torch.Tensor
     if _is_adam(state):
@@ -142,10 +134,7 @@ def _intended_update(
 
 
 def _reach(
-    intended: torch.Tensor,
-    weights: torch.Tensor,
-    group: Mapping[str, Any],
-    state: Mapping[str, Any],
+    intended: torch.Tensor, weights: torch.Tensor, group: Mapping[str, Any], state: Mapping[str, Any]
 ) -> torch.Tensor:
     """Return how far each element may move at most; infinity where this optimizer's updates are not known in size."""
     lr = group.get("lr", 0.0)
@@ -167,18 +156,12 @@ def _steps(group: Mapping[str, Any], state: Mapping[str, Any]) -> Any:
     return state.get("step", group.get("step"))
 
 
-def _moments(
-    group: Mapping[str, Any], state: Mapping[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _moments(group: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """Return Adam's moments with their start at zero corrected."""
     mean, square = state["exp_avg"].float(), state["exp_avg_sq"].float()
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     steps = _steps(group, state)
-    return (
-        (mean, square)
-        if steps is None
-        else (mean / (1 - beta1**steps), square / (1 - beta2**steps))
-    )
+    return (mean, square) if steps is None else (mean / (1 - beta1**steps), square / (1 - beta2**steps))
 
 
 def _last_place(weights: torch.Tensor) -> torch.Tensor:

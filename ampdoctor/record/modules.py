@@ -81,9 +81,7 @@ class ModuleHooks:
                     self._places.enter(self._sites.path(module))
                 self._record_inputs(self._tensors, module, args)
 
-    def _after(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None:
+    def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._is_none_of_ours():
             if self._tensors is not None:
                 self._elsewhere.called(module, output)
@@ -105,9 +103,7 @@ class ModuleHooks:
         if torch.compiler.is_compiling() or traced() or self._state.replaying:
             return True
         thread = self._guard.thread
-        return not in_backward() and not thread.is_this(
-            claim=torch.is_grad_enabled(), by_module=True
-        )
+        return not in_backward() and not thread.is_this(claim=torch.is_grad_enabled(), by_module=True)
 
     def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:
         """Record inputs that no module made, before an in-place module can change them."""
@@ -117,15 +113,9 @@ class ModuleHooks:
         self._describe(tensors, module, path)
         for index, tensor in enumerate(tensors_in(inputs)):
             if tensors.known(tensor) is None and not isinstance(tensor, nn.Parameter):
-                tensors.add(
-                    tensor,
-                    (path, "activation", _slot("in", index)),
-                    columns=self._context(tensor, path),
-                )
+                tensors.add(tensor, (path, "activation", _slot("in", index)), columns=self._context(tensor, path))
 
-    def _record_outputs(
-        self, tensors: TensorLog, module: nn.Module, inputs: Any, output: Any
-    ) -> None:
+    def _record_outputs(self, tensors: TensorLog, module: nn.Module, inputs: Any, output: Any) -> None:
         path = self._sites.path(module)
         if not self._wanted(path):
             return
@@ -145,11 +135,7 @@ class ModuleHooks:
         self._count(path)
 
     def _follow_gradient(
-        self,
-        tensors: TensorLog,
-        tensor: torch.Tensor,
-        site: tuple[str, str, str],
-        columns: dict[str, Any],
+        self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], columns: dict[str, Any]
     ) -> None:
         if not tensor.requires_grad or tensor.grad_fn is None:
             return

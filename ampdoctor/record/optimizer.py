@@ -94,11 +94,7 @@ class WeightExaminer:
         self._before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         self._states: dict[tuple[int, int, str], torch.Tensor] = {}
 
-    def arm(
-        self,
-        tensors: TensorLog | None,
-        observer: Callable[[Iterable[torch.Tensor]], None] | None = None,
-    ) -> None:
+    def arm(self, tensors: TensorLog | None, observer: Callable[[Iterable[torch.Tensor]], None] | None = None) -> None:
         """Measure for `tensors` from now on; None for a step that is not examined.
 
         `observer` is told of the parameters whose gradients are complete, before any optimizer touches them.
@@ -165,11 +161,7 @@ class WeightExaminer:
             path, name = self._sites.parameter(parameter)
             state, group = state_of(optimizer, parameter), groups.get(id(parameter))
             # Inside `step` others may have taken its place, or its values may lie elsewhere.
-            if (
-                group is None
-                or before.shape != parameter.shape
-                or before.device != parameter.device
-            ):
+            if group is None or before.shape != parameter.shape or before.device != parameter.device:
                 continue
             self._update(tensors, parameter, before, (path, name), group, state)
             half = dict(half_states(parameter, state))
@@ -198,9 +190,7 @@ class WeightExaminer:
                 and measurable(parameter.grad)
                 and understood(before, group, state)
             ):
-                counts = lost_update_counts(
-                    before, parameter.detach(), parameter.grad, group, state
-                )
+                counts = lost_update_counts(before, parameter.detach(), parameter.grad, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
         columns = {"dtype": dtype_name(parameter.dtype)}
         tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)

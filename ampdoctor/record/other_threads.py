@@ -56,9 +56,7 @@ class OtherThreads:
         if path in self._told or len(self._told) >= _MOST:
             return
         self._told.add(path)
-        call = self._log.begin(
-            "threaded_call", path, device_type=made.device.type, dtype=dtype_name(made.dtype)
-        )
+        call = self._log.begin("threaded_call", path, device_type=made.device.type, dtype=dtype_name(made.dtype))
         call["autocast"] = autocast_dtype(made.device.type)
         call["reached"] = [weakref.ref(p) for p in weights]
         self._log.finish(call)

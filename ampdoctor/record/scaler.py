@@ -128,9 +128,7 @@ class ScalerEvents:
             event = "hold"
             if old is not None and new is not None and old != new:
                 event = "growth" if new > old else "backoff"
-            return ScalerRow(
-                step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new
-            )
+            return ScalerRow(step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new)
 
         log.row("scaler", build)
 
@@ -177,11 +175,6 @@ class ScalerEvents:
         log.row(
             "scaler",
             lambda values: ScalerRow(
-                step=log.step,
-                seq=seq,
-                scaler=name,
-                event=event,
-                scale=values.number(scale),
-                **columns,
+                step=log.step, seq=seq, scaler=name, event=event, scale=values.number(scale), **columns
             ),
         )

@@ -16,18 +16,14 @@ if TYPE_CHECKING:
     from ampdoctor.record.log import Scalar, StepLog, Values
 
 
-def step_row(
-    log: StepLog, wall_seconds: float, own_seconds: float, held_graphs: int
-) -> Callable[[Values], StepRow]:
+def step_row(log: StepLog, wall_seconds: float, own_seconds: float, held_graphs: int) -> Callable[[Values], StepRow]:
     """Return the function that makes the row of `log` from the fetched numbers."""
     ended = time.time()
     allocated, peak = _allocator()
 
     def build(values: Values) -> StepRow:
         scale = values.number(log.scale)
-        known = [
-            (o.by_scaler, n) for o in log.outcomes if (n := values.number(o.skipped)) is not None
-        ]
+        known = [(o.by_scaler, n) for o in log.outcomes if (n := values.number(o.skipped)) is not None]
         skips = [bool(number) for _, number in known]
         by_scaler = [bool(number) for scaler_asked, number in known if scaler_asked]
         return StepRow(

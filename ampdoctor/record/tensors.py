@@ -74,9 +74,7 @@ def _fields(value: Any, kind: Any) -> Iterator[Any]:
 def autocast_dtype(device_type: str) -> str | None:
     """Return the autocast dtype in force for `device_type`, None where autocast is off."""
     # Torch knows no autocast for some devices (meta) and would raise.
-    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(
-        device_type
-    ):
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
         return None
     return dtype_name(torch.get_autocast_dtype(device_type))
 
@@ -178,9 +176,7 @@ def _columns(found: Statistics, dtype: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_COUNTS = frozenset(
-    {"expected_to_move", "unchanged", "small_updates", "small_updates_moved", "additions"}
-)
+_COUNTS = frozenset({"expected_to_move", "unchanged", "small_updates", "small_updates_moved", "additions"})
 
 
 def _whole(late: dict[str, Any]) -> dict[str, Any]:

@@ -48,9 +48,7 @@ class Transfer:
         return result
 
 
-def _to_host(
-    joined: torch.Tensor, device: torch.device
-) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+def _to_host(joined: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, torch.cuda.Event | None]:
     if device.type != "cuda":
         return joined.cpu(), None
     host = torch.empty(joined.shape, dtype=joined.dtype, device="cpu", pin_memory=True)

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 @cache
 def known_formats() -> dict[str, Callable[[Diagnosis], str]]:
     """Return the render function of every format, by name."""
-    modules = {
-        m.name: import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
-    }
+    modules = {m.name: import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)}
     return {name: module.render for name, module in modules.items() if hasattr(module, "render")}
 
 
@@ -37,6 +35,4 @@ def find_format(name: str) -> Callable[[Diagnosis], str]:
     try:
         return known_formats()[name]
     except KeyError:
-        raise AmpDoctorError(
-            f"unknown format {name!r}", hint="known formats: " + ", ".join(known_formats())
-        ) from None
+        raise AmpDoctorError(f"unknown format {name!r}", hint="known formats: " + ", ".join(known_formats())) from None

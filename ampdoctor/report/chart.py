@@ -24,9 +24,7 @@ class Curve:
     values: Sequence[float]
 
 
-def side_by_side(
-    curves: Sequence[Curve], *, width: int, height: int = 12, fine: bool = False
-) -> str:
+def side_by_side(curves: Sequence[Curve], *, width: int, height: int = 12, fine: bool = False) -> str:
     """Return the curves as panels with a common value axis, below each other where `width` holds only one.
 
     Args:
@@ -43,9 +41,7 @@ def side_by_side(
     panel_width = (width - _GAP * (across - 1)) // across
     panels = [_panel(curve, (low, high), panel_width, height, fine=fine) for curve in curves]
     rows = [panels[i : i + across] for i in range(0, len(panels), across)]
-    return "\n\n".join(
-        "\n".join(_beside(lines) for lines in zip(*row, strict=True)) for row in rows
-    )
+    return "\n\n".join("\n".join(_beside(lines) for lines in zip(*row, strict=True)) for row in rows)
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,7 @@ def _beside(lines: Sequence[str]) -> str:
     return (" " * _GAP).join(lines).rstrip()
 
 
-def _panel(
-    curve: Curve, limits: tuple[float, float], width: int, height: int, *, fine: bool
-) -> list[str]:
+def _panel(curve: Curve, limits: tuple[float, float], width: int, height: int, *, fine: bool) -> list[str]:
     """Return the lines of one panel, each `width` long: title, canvas with value axis, step axis."""
     labels = _labels(limits, height)
     margin = max(len(label) for label in labels)
@@ -127,17 +121,11 @@ def _panel(
 def _labels(limits: tuple[float, float], height: int) -> list[str]:
     """Return the label of every line: the limits and the middle, else nothing."""
     low, high = limits
-    at = {
-        0: high,
-        height // 2: high - (high - low) * (height // 2) / max(1, height - 1),
-        height - 1: low,
-    }
+    at = {0: high, height // 2: high - (high - low) * (height // 2) / max(1, height - 1), height - 1: low}
     return [f"{at[line]:.3g}" if line in at else "" for line in range(height)]
 
 
-def _draw(
-    values: Sequence[float], limits: tuple[float, float], width: int, height: int, *, fine: bool
-) -> list[str]:
+def _draw(values: Sequence[float], limits: tuple[float, float], width: int, height: int, *, fine: bool) -> list[str]:
     across, down = (2, 4) if fine else (1, 1)
     lit = _points(values, limits, width * across, height * down)
     if not fine:
@@ -148,9 +136,7 @@ def _draw(
     return ["".join(chr(cell) if cell != _BRAILLE else " " for cell in line) for line in cells]
 
 
-def _points(
-    values: Sequence[float], limits: tuple[float, float], width: int, height: int
-) -> set[tuple[int, int]]:
+def _points(values: Sequence[float], limits: tuple[float, float], width: int, height: int) -> set[tuple[int, int]]:
     """Return the (column, row from the top) that the curve passes, neighbouring columns joined."""
     low, high = limits
     lit: set[tuple[int, int]] = set()
@@ -174,9 +160,5 @@ def _value_at(values: Sequence[float], share: float) -> float | None:
     place = share * (len(values) - 1)
     left = math.floor(place)
     right = min(left + 1, len(values) - 1)
-    value = (
-        values[left] + (values[right] - values[left]) * (place - left)
-        if place > left
-        else values[left]
-    )
+    value = values[left] + (values[right] - values[left]) * (place - left) if place > left else values[left]
     return value if math.isfinite(value) else None

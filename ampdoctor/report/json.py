@@ -21,10 +21,7 @@ SCHEMA_VERSION = 1
 
 def render(diagnosis: Diagnosis) -> str:
     """Return `diagnosis` as indented JSON, keys in a fixed order."""
-    return (
-        json.dumps(_plain(_document(diagnosis)), indent=2, ensure_ascii=False, allow_nan=False)
-        + "\n"
-    )
+    return json.dumps(_plain(_document(diagnosis)), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _document(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -47,9 +47,7 @@ class Output(Remarks):
     def write(self, what: str) -> int:
         """Write, or lose, `what`."""
         if self._stream is None:
-            raise AmpDoctorError(
-                "there is no standard output", hint="it is closed: leave out `>&-`"
-            )
+            raise AmpDoctorError("there is no standard output", hint="it is closed: leave out `>&-`")
         try:
             self._stream.write(what)
         except OSError as error:

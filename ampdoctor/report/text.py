@@ -60,9 +60,7 @@ def _extent(examined: Examined) -> str:
 
 def _finding(paper: Page, finding: Finding, *, told: bool) -> None:
     """Add a finding; its summary is left out where the verdict has just told it."""
-    doubt = (
-        "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
-    )
+    doubt = "" if finding.confidence is Confidence.HIGH else f", {finding.confidence.value} confidence"
     paper.say(
         finding.name,
         style="bold",
@@ -82,9 +80,7 @@ def _finding(paper: Page, finding: Finding, *, told: bool) -> None:
         _fix(paper, fix, f"Fix {rank}: " if len(finding.fixes) > 1 else "Fix: ")
     paper.blank()
     for consequence in finding.consequences:
-        paper.say(
-            consequence.summary, indent=2, label=f"{_ELBOW} follows: {consequence.name}: ", hang=2
-        )
+        paper.say(consequence.summary, indent=2, label=f"{_ELBOW} follows: {consequence.name}: ", hang=2)
 
 
 def _location(paper: Page, location: Location) -> None:
@@ -126,13 +122,9 @@ def _foot(paper: Page, diagnosis: Diagnosis) -> None:
     if diagnosis.crashed:
         failed = [f"{rule.rule} ({rule.reason})" for rule in diagnosis.crashed]
         _list(paper, "RULE FAILED", failed, label_style="bold red")
-        paper.say(
-            "A failed rule is a defect of ampdoctor, and says nothing about your run: please report it."
-        )
+        paper.say("A failed rule is a defect of ampdoctor, and says nothing about your run: please report it.")
         paper.blank()
-    accepted = [
-        f"{i.finding.name}: {i.finding.summary} Reason: {i.reason}" for i in diagnosis.ignored
-    ]
+    accepted = [f"{i.finding.name}: {i.finding.summary} Reason: {i.reason}" for i in diagnosis.ignored]
     _list(paper, "Accepted", accepted)
     _list(paper, "Nothing found", [", ".join(diagnosis.passed)] if diagnosis.passed else [])
     _list(paper, "Not examined", _skipped(diagnosis))

@@ -45,21 +45,11 @@ def document(answer: WhatIf, run: str) -> str:
 
 
 def _shares(share: Share) -> dict[str, float | None]:
-    return {
-        "estimated": share.estimated,
-        "low": share.low,
-        "high": share.high,
-        "measured": share.measured,
-    }
+    return {"estimated": share.estimated, "low": share.low, "high": share.high, "measured": share.measured}
 
 
 def _entry(site: SiteShares) -> dict[str, Any]:
-    return {
-        "site": site.site,
-        **_shares(site.flushed),
-        "subnormal": site.subnormal,
-        "overflowed": site.overflowed,
-    }
+    return {"site": site.site, **_shares(site.flushed), "subnormal": site.subnormal, "overflowed": site.overflowed}
 
 
 def page(answer: WhatIf, run: str, width: int = PLAIN_WIDTH) -> Page:
@@ -125,9 +115,7 @@ def _sentence(answer: WhatIf) -> str:
     """Return what becomes of the weight gradients as a whole."""
     parts, share = [], answer.total
     if share.measured is not None:
-        parts.append(
-            f"{percent(share.measured)} of the weight gradients is flushed (measured on step {answer.step})"
-        )
+        parts.append(f"{percent(share.measured)} of the weight gradients is flushed (measured on step {answer.step})")
     if share.estimated is not None and share.low is not None and share.high is not None:
         what = "" if parts else " of the weight gradients is flushed"
         between = f"{percent(share.low)} to {percent(share.high)}"
@@ -149,9 +137,7 @@ def _table(paper: Page, title: str, sites: Sequence[SiteShares]) -> None:
     widths = {i: max(len(row[i]) for row in rows) for i in keep}
     paper.blank()
     for number, row in enumerate(rows):
-        cells = [
-            row[i].ljust(widths[i]) if i == 0 else row[i].rjust(max(widths[i], 8)) for i in keep
-        ]
+        cells = [row[i].ljust(widths[i]) if i == 0 else row[i].rjust(max(widths[i], 8)) for i in keep]
         paper.line("  ".join(cells), style="" if number else "bold")
 
 
@@ -163,9 +149,7 @@ def _row(site: SiteShares) -> tuple[str, ...]:
     return (site.site, *(UNKNOWN if v is None else percent(min(max(v, 0.0), 1.0)) for v in values))
 
 
-def curve(
-    answers: Sequence[WhatIf], measured: Mapping[float, float], width: int, *, fine: bool
-) -> str:
+def curve(answers: Sequence[WhatIf], measured: Mapping[float, float], width: int, *, fine: bool) -> str:
     """Return the flushed share of the whole gradient against the loss scale, as a plot with its legend."""
     exponents = [round(log2(a.scale)) for a in answers]
     values = [float("nan") if (e := a.total.estimated) is None else 100.0 * e for a in answers]

@@ -21,11 +21,7 @@ def discover() -> tuple[type[Rule], ...]:
     found: dict[str, type[Rule]] = {}
     for module in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
         for _, member in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if (
-                issubclass(member, Rule)
-                and member.__module__ == module.name
-                and not inspect.isabstract(member)
-            ):
+            if issubclass(member, Rule) and member.__module__ == module.name and not inspect.isabstract(member):
                 for key in (member.code, member.name):
                     if key in found:
                         raise TypeError(f"{member.__name__} and {found[key].__name__} share {key}")
@@ -42,6 +38,4 @@ def find_rule(name: str) -> type[Rule]:
     for rule in discover():
         if name.lower() in (rule.name, rule.code.lower()):
             return rule
-    raise UnknownRuleError(
-        f"no rule {name!r}", hint="known rules: " + ", ".join(r.name for r in discover())
-    )
+    raise UnknownRuleError(f"no rule {name!r}", hint="known rules: " + ", ".join(r.name for r in discover()))

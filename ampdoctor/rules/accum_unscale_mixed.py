@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    *, each: bool, scaled: str = "all", cleared: bool = False, micro_batches: int = 3
-) -> RunBuilder:
+def _run(*, each: bool, scaled: str = "all", cleared: bool = False, micro_batches: int = 3) -> RunBuilder:
     """Windows of some micro-batches; `each` unscales after every one of them."""
     run = RunBuilder().optimizer("AdamW")
     for _ in range(3):

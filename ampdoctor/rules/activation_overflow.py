@@ -26,29 +26,15 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import StepRow, TensorRow
 
 
-def _run(
-    loss: float = math.nan, *, slot: str = "out", dtype: str = "float16", **birth: int
-) -> RunBuilder:
+def _run(loss: float = math.nan, *, slot: str = "out", dtype: str = "float16", **birth: int) -> RunBuilder:
     """Four steps of a model whose module `down` (or its input) holds what `birth` says beside large finite values."""
     run = RunBuilder(device="cuda: NVIDIA A100")
     for _ in range(4):
-        run.step(
-            loss=loss, loss_scale=65536.0, found_inf=math.isnan(loss), applied=not math.isnan(loss)
-        )
-        run.tensor(
-            "up", "activation", dtype="float16", exponents={10: 90, 12: 10}, inputs_finite=True
-        )
+        run.step(loss=loss, loss_scale=65536.0, found_inf=math.isnan(loss), applied=not math.isnan(loss))
+        run.tensor("up", "activation", dtype="float16", exponents={10: 90, 12: 10}, inputs_finite=True)
         finite = None if slot == "in" else True
         values = {13: 40, 15: 30} if dtype == "float16" else {13: 40, 18: 30}
-        run.tensor(
-            "down",
-            "activation",
-            slot=slot,
-            dtype=dtype,
-            exponents=values,
-            inputs_finite=finite,
-            **birth,
-        )
+        run.tensor("down", "activation", slot=slot, dtype=dtype, exponents=values, inputs_finite=finite, **birth)
     return run
 
 
@@ -56,22 +42,16 @@ def _mask() -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
     for _ in range(4):
         run.step(loss=2.3)
-        run.tensor(
-            "softmax", "activation", slot="in", dtype="float16", exponents={1: 50}, neginf=45
-        )
+        run.tensor("softmax", "activation", slot="in", dtype="float16", exponents={1: 50}, neginf=45)
     return run
 
 
 def _diverged() -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
     for loss in (1.2, 230.0, 1.3e8):
-        run.step(loss=loss).tensor(
-            "up", "activation", dtype="float16", exponents={10: 90}, inputs_finite=True
-        )
+        run.step(loss=loss).tensor("up", "activation", dtype="float16", exponents={10: 90}, inputs_finite=True)
     run.step(loss=math.nan)
-    return run.tensor(
-        "up", "activation", dtype="float16", exponents={15: 90}, posinf=9, inputs_finite=True
-    )
+    return run.tensor("up", "activation", dtype="float16", exponents={15: 90}, posinf=9, inputs_finite=True)
 
 
 def _bad_data() -> RunBuilder:
@@ -80,9 +60,7 @@ def _bad_data() -> RunBuilder:
         bad = 1 if math.isnan(loss) else 0
         run.step(loss=loss, found_inf=bool(bad))
         run.tensor("up", "activation", slot="in", exponents={0: 99}, nan=bad)
-        run.tensor(
-            "up", "activation", dtype="float16", exponents={0: 99}, nan=bad, inputs_finite=not bad
-        )
+        run.tensor("up", "activation", dtype="float16", exponents={0: 99}, nan=bad, inputs_finite=not bad)
     return run
 
 
@@ -147,8 +125,7 @@ class ActivationOverflow(Rule):
         "steps_error": Threshold(3, "three such steps are no accident of one batch"),
         "large_value": Threshold(256, "sqrt(65504): products of two such values overflow"),
         "near_max": Threshold(
-            4,
-            "finite values within two binades of 65504 are the ordinary end of a tensor that passes it",
+            4, "finite values within two binades of 65504 are the ordinary end of a tensor that passes it"
         ),
         "diverged": Threshold(100, "a loss this many times its start diverges by itself"),
     }
@@ -232,9 +209,7 @@ class ActivationOverflow(Rule):
                 *(origin_evidence(run, origin) if origin else ()),
                 *twin_evidence(run, first.row.step),
             ],
-            fixes=_fixes(
-                run, birth.module if birth.slot.startswith("out") else None, where, birth.step
-            ),
+            fixes=_fixes(run, birth.module if birth.slot.startswith("out") else None, where, birth.step),
             location=Location(
                 (f"{birth.site} (activation)",),
                 first.row.step,
@@ -256,10 +231,7 @@ class ActivationOverflow(Rule):
             evidence=[*origin_evidence(run, first), *twin_evidence(run, step.step)],
             fixes=_fixes(run, first.row.module or None, where, step.step),
             location=Location(
-                (f"{first.row.module or first.row.op} (activation)",),
-                step.step,
-                made[-1].row.step,
-                source=first.source,
+                (f"{first.row.module or first.row.op} (activation)",), step.step, made[-1].row.step, source=first.source
             ),
             grade=Grade.MEASURED,
             severity=self._severity(run, step, len(made)),
@@ -267,9 +239,7 @@ class ActivationOverflow(Rule):
 
     def _severity(self, run: Run, first: StepRow, steps: int) -> Severity:
         """One batch that a scaler skips is not yet a fault of the run."""
-        lasting = (
-            steps >= self.threshold("steps_error") or first is run.steps[-1] or not first.found_inf
-        )
+        lasting = steps >= self.threshold("steps_error") or first is run.steps[-1] or not first.found_inf
         return Severity.ERROR if lasting else Severity.WARNING
 
 
@@ -278,18 +248,10 @@ def _fixes(run: Run, module: str | None, where: str, step: int) -> list[Fix]:
 with torch.autocast("{device_type(run)}", enabled=False):
     h = h.float()  # and what is computed {where}"""
     own = "FP32 holds values up to 3e38; the rest stays in FP16. Mind that the next FP16 module casts its input back."
-    island = (
-        Fix(f"Compute in FP32 {where}", block, own)
-        if module is None
-        else fp32_island(run, module, own)
-    )
+    island = Fix(f"Compute in FP32 {where}", block, own) if module is None else fp32_island(run, module, own)
     clamp = "h = h.clamp(-65504, 65504)  # torch.finfo(torch.float16).max"
     return [
         island,
         tried(run, step, "bf16", bf16_autocast(run, "BF16 has FP32's range: values up to 3e38.")),
-        Fix(
-            "Clamp to FP16's range",
-            clamp,
-            f"Infinities {where} become 65504; right where few values are beyond it.",
-        ),
+        Fix("Clamp to FP16's range", clamp, f"Infinities {where} become 65504; right where few values are beyond it."),
     ]

@@ -36,16 +36,12 @@ class _Broken:
     state: TensorRow
 
 
-def _run(
-    eps: float, nan: int, *, zeros: int = 40, gradient_nan: int = 0, dtype: str = "float16"
-) -> RunBuilder:
+def _run(eps: float, nan: int, *, zeros: int = 40, gradient_nan: int = 0, dtype: str = "float16") -> RunBuilder:
     """A step of Adam on 100 weights, of which `nan` are NaN after it; `zeros` of the second moment are 0."""
     run = RunBuilder(device="cuda: NVIDIA A100").step(loss=0.7)
     run.module("body", dtypes=[dtype]).optimizer("Adam", eps=eps, dtypes=[dtype])
     rest = 100 - gradient_nan
-    run.tensor(
-        "body", "weight_grad", slot="weight", dtype=dtype, exponents={-9: rest}, nan=gradient_nan
-    )
+    run.tensor("body", "weight_grad", slot="weight", dtype=dtype, exponents={-9: rest}, nan=gradient_nan)
     run.tensor("body", "update", slot="weight", dtype=dtype, exponents={-10: 100 - nan}, nan=nan)
     rest = 100 - zeros
     return run.tensor(
@@ -96,9 +92,7 @@ class AdamEpsUnderflow(Rule):
         if broken:
             yield self._finding(run, groups, step, broken)
 
-    def _finding(
-        self, run: Run, groups: Sequence[OptimizerRow], step: int, broken: Sequence[_Broken]
-    ) -> Finding:
+    def _finding(self, run: Run, groups: Sequence[OptimizerRow], step: int, broken: Sequence[_Broken]) -> Finding:
         group = groups[0]
         lost = sum(b.update.nonfinite for b in broken)
         every = sum(b.update.numel for b in broken)
@@ -151,9 +145,7 @@ def _first(run: Run) -> tuple[int, list[_Broken]]:
 
 def _divisor(update: TensorRow, states: Sequence[TensorRow]) -> TensorRow | None:
     """Return the state that is zero in at least as many elements as the update is not finite in."""
-    own = [
-        s for s in states if s.module == update.module and s.slot.rpartition(".")[0] == update.slot
-    ]
+    own = [s for s in states if s.module == update.module and s.slot.rpartition(".")[0] == update.slot]
     zero = [s for s in own if not s.nonfinite and s.zeros >= update.nonfinite]
     return max(zero, key=lambda s: (s.square_cosine or 0.0, s.zeros), default=None)
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    batch: int, *, width: int = 1024, weight: str = "float32", half: str = "bfloat16"
-) -> RunBuilder:
+def _run(batch: int, *, width: int = 1024, weight: str = "float32", half: str = "bfloat16") -> RunBuilder:
     """Four layers of width times width under autocast."""
     run = RunBuilder(device="cuda: NVIDIA A100").step(loss=2.0)
     for n in range(4):
@@ -60,12 +58,8 @@ class AmpMemoryNotReduced(Rule):
     severity = Severity.WARNING
     needs = ("tensors",)
     thresholds = {
-        "bytes": Threshold(
-            2**21, "torch's CUDA allocator hands out small tensors in blocks of 2 MiB"
-        ),
-        "weight_share": Threshold(
-            0.05, "of the FP32 weights: a few percent of a model's memory are nobody's trouble"
-        ),
+        "bytes": Threshold(2**21, "torch's CUDA allocator hands out small tensors in blocks of 2 MiB"),
+        "weight_share": Threshold(0.05, "of the FP32 weights: a few percent of a model's memory are nobody's trouble"),
     }
     HEALTHY = (
         Example("a batch that makes activations the larger part", lambda: _run(4096)),

@@ -71,14 +71,9 @@ class AmpSlower(Rule):
             10_000,
             "starting an operation takes some 5 microseconds, in which a device computes as many results and more",
         ),
-        "cast_share": Threshold(
-            0.25, "each cast to half has one back in the backward pass: half as many again"
-        ),
+        "cast_share": Threshold(0.25, "each cast to half has one back in the backward pass: half as many again"),
     }
-    HEALTHY = (
-        Example("large tensors", lambda: _run(1_000_000)),
-        Example("half weights", lambda: _run(256, casts=1)),
-    )
+    HEALTHY = (Example("large tensors", lambda: _run(1_000_000)), Example("half weights", lambda: _run(256, casts=1)))
     SICK = (
         Example("tiny layers", lambda: _run(256)),
         Example("few casts to many operations, and all small", lambda: _run(4096, casts=13)),
@@ -89,8 +84,7 @@ class AmpSlower(Rule):
         slow = [
             work
             for work in steps
-            if work.elements <= self.threshold("elements")
-            and work.cast_share >= self.threshold("cast_share")
+            if work.elements <= self.threshold("elements") and work.cast_share >= self.threshold("cast_share")
         ]
         if slow and len(slow) == len(steps):
             yield self._finding(run, slow[-1])

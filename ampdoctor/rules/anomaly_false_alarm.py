@@ -22,18 +22,10 @@ if TYPE_CHECKING:
 _RAISED = "RuntimeError: Function 'AddmmBackward0' returned nan values in its 0th output."
 
 
-def _raised(
-    *, loss: float = 2.0, scaled: str = "all", activation_nan: int = 0, error: str = _RAISED
-) -> RunBuilder:
+def _raised(*, loss: float = 2.0, scaled: str = "all", activation_nan: int = 0, error: str = _RAISED) -> RunBuilder:
     """A first backward pass that ends in anomaly mode."""
     run = RunBuilder().tensor(
-        "body",
-        "activation",
-        dtype="float16",
-        exponents={0: 9},
-        nan=activation_nan,
-        step=0,
-        micro_batch=0,
+        "body", "activation", dtype="float16", exponents={0: 9}, nan=activation_nan, step=0, micro_batch=0
     )
     return run.call(
         "backward", step=0, micro_batch=0, scaled=scaled, error=error, loss=loss, error_file="train.py",
@@ -93,10 +85,7 @@ class AnomalyFalseAlarm(Rule):
         Example("a division by zero", _zero_by_zero),
         Example("another exception", lambda: _overflow(error="RuntimeError: out of range")),
     )
-    SICK = (
-        Example("beyond FP16 where it is cast", _overflow),
-        Example("between two layers", _between_layers),
-    )
+    SICK = (Example("beyond FP16 where it is cast", _overflow), Example("between two layers", _between_layers))
 
     def check(self, run: Run) -> Iterator[Finding]:
         alarms = false_alarms(run)
@@ -127,15 +116,8 @@ def _evidence(alarm: FalseAlarm) -> list[Evidence]:
     cast = ", about to be cast to FP16" if alarm.at_cast else ""
     grade = Grade.ESTIMATED if alarm.estimated else Grade.OBSERVED
     evidence = [
-        Evidence(
-            "largest_scaled_gradient",
-            alarm.peak,
-            f"{text}{cast}; FP16 ends at {FP16.max:.0f}.",
-            grade,
-        ),
-        Evidence(
-            "loss_scale", alarm.scale, f"The loss was multiplied by {scale_text(alarm.scale)}."
-        ),
+        Evidence("largest_scaled_gradient", alarm.peak, f"{text}{cast}; FP16 ends at {FP16.max:.0f}.", grade),
+        Evidence("loss_scale", alarm.scale, f"The loss was multiplied by {scale_text(alarm.scale)}."),
     ]
     loss = alarm.failure.row.loss
     if loss is not None:

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    loss: float = math.nan,
-    *,
-    keys: int = 2,
-    product: str = "bmm",
-    softmax: str = "_softmax",
-    **scores: Any,
+    loss: float = math.nan, *, keys: int = 2, product: str = "bmm", softmax: str = "_softmax", **scores: Any
 ) -> RunBuilder:
     """Three steps of attention whose scores are what `scores` says; `keys` is the row that the keys come from."""
     run = RunBuilder(device="cpu")
@@ -44,15 +39,7 @@ def _run(
         run.step(loss=loss, loss_scale=65536.0, found_inf=lost, applied=not lost)
         run.twin_step(kind="local").op("aten.addmm", "q", seq=1, inputs_from=[-1])
         run.op("aten.addmm", "k", seq=2, inputs_from=[-1])
-        run.op(
-            f"aten.{product}",
-            "attn",
-            seq=3,
-            inputs_from=[1, keys],
-            file="m.py",
-            line=7,
-            **(born | scores),
-        )
+        run.op(f"aten.{product}", "attn", seq=3, inputs_from=[1, keys], file="m.py", line=7, **(born | scores))
         run.op("aten.div", "attn", seq=4, inputs_from=[3])
         run.op(f"aten.{softmax}", "attn", seq=5, inputs_from=[4])
         run.op("aten.bmm", "attn", seq=6, inputs_from=[5, 1])
@@ -94,10 +81,7 @@ class AttentionOverflow(Rule):
         Example("scores that go into no softmax", lambda: _run(softmax="relu")),
         Example("FP32 is not finite either", lambda: _run(born_fp32=9, overflowed=0)),
     )  # fmt: skip
-    SICK = (
-        Example("scores beyond 65504", _run),
-        Example("of one head, without a batch", lambda: _run(product="mm")),
-    )
+    SICK = (Example("scores beyond 65504", _run), Example("of one head, without a batch", lambda: _run(product="mm")))
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = causes_of(run, Kind.ATTENTION)

@@ -28,13 +28,7 @@ def _run(
 ) -> RunBuilder:  # fmt: skip
     """So many forward passes in one block, over layers of a million weights."""
     run = RunBuilder().step(loss=None)
-    block = {
-        "target": "autocast0",
-        "device_type": "cpu",
-        "dtype": "bfloat16",
-        "asked": True,
-        "depth": 0,
-    }
+    block = {"target": "autocast0", "device_type": "cpu", "dtype": "bfloat16", "asked": True, "depth": 0}
     run.call("autocast_enter", autocast="bfloat16", cache_enabled=cache, file="serve.py", line=9, **block)  # fmt: skip
     half: dict[str, Any] = {"dtype": "bfloat16", "autocast": "bfloat16", "exponents": {0: 8}}
     for layer in range(layers):
@@ -82,12 +76,9 @@ class AutocastCacheMemory(Rule):
     needs = ("calls", "tensors", "modules")
     thresholds = {
         "least_mib": Threshold(
-            32.0,
-            "a seventh of what a process takes that has only imported torch (some 220 MiB): less goes unnoticed",
+            32.0, "a seventh of what a process takes that has only imported torch (some 220 MiB): less goes unnoticed"
         ),
-        "times_largest": Threshold(
-            4.0, "without the cache one copy is there at a time: here several times as much is"
-        ),
+        "times_largest": Threshold(4.0, "without the cache one copy is there at a time: here several times as much is"),
         "passes": Threshold(2.0, "a block around one forward pass is as short as can be"),
     }
     HEALTHY = (
@@ -125,11 +116,7 @@ class AutocastCacheMemory(Rule):
         weights = mib * _FP32_BYTES / _HALF_BYTES
         calls = block.left.module_calls if block.left is not None else None
         where = f" at {block.source}" if block.source else ""
-        lasts = (
-            f"each module was called {calls} times in it"
-            if calls
-            else "it was not left before step 1 was over"
-        )
+        lasts = f"each module was called {calls} times in it" if calls else "it was not left before step 1 was over"
         evidence = [
             Evidence(
                 "copies_mib", mib,

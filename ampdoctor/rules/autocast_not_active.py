@@ -34,13 +34,7 @@ def _outside(nodes: int = 1) -> RunBuilder:
 
 
 def _threaded() -> RunBuilder:
-    run = _run().call(
-        "threaded_call",
-        target="head",
-        dtype="float32",
-        device_type="cpu",
-        optimizers=["optimizer0"],
-    )
+    run = _run().call("threaded_call", target="head", dtype="float32", device_type="cpu", optimizers=["optimizer0"])
     return run.call("autocast_exit", target="autocast0").call("backward")
 
 
@@ -73,18 +67,13 @@ class AutocastNotActive(Rule):
     HEALTHY = (
         Example(
             "the model runs in half",
-            lambda: _run().tensor(
-                "head", "activation", dtype="float16", autocast="float16", exponents={0: 10}
-            ),
+            lambda: _run().tensor("head", "activation", dtype="float16", autocast="float16", exponents={0: 10}),
         ),
         Example(
             "switched off on purpose",
             lambda: _run(force=False, asked=False).tensor("head", "activation", exponents={0: 10}),
         ),
-        Example(
-            "a metric without gradients, beside an FP32 model",
-            lambda: _outside(nodes=0),
-        ),
+        Example("a metric without gradients, beside an FP32 model", lambda: _outside(nodes=0)),
         Example(
             "one operation in half, in an FP32 model",
             lambda: _outside().twin_step(kind="local").op("aten.mm", dtype_out="float16"),
@@ -95,16 +84,10 @@ class AutocastNotActive(Rule):
             "made for cuda, where there is none",
             lambda: _run(device="cuda", force=False).tensor("head", "activation", exponents={0: 1}),
         ),
-        Example(
-            "made for another device",
-            lambda: _run(device="cuda").tensor("head", "activation", exponents={0: 10}),
-        ),
+        Example("made for another device", lambda: _run(device="cuda").tensor("head", "activation", exponents={0: 10})),
         Example("the model is called outside the block", _outside),
         Example("the model is called by another thread", _threaded),
-        Example(
-            "the training runs in another thread",
-            lambda: _run().tensor("head", "activation", exponents={0: 10}),
-        ),
+        Example("the training runs in another thread", lambda: _run().tensor("head", "activation", exponents={0: 10})),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -141,13 +124,7 @@ class AutocastNotActive(Rule):
         return self.finding(
             f"Autocast is not active: it is for {made_for} and the model is on {on}, so that everything runs in FP32.",
             evidence=[*evidence, *_fp32_evidence(missed)],
-            fixes=[
-                Fix(
-                    "Make autocast for the device that the model is on",
-                    "\n".join(lines),
-                    _expected(missed),
-                )
-            ],
+            fixes=[Fix("Make autocast for the device that the model is on", "\n".join(lines), _expected(missed))],
             location=_location(missed),
         )
 

@@ -77,10 +77,7 @@ class AutocastStaleWeightCache(Rule):
         block = next((b for b in autocast_blocks(run) if b.in_force and b.holds(stale[0])), None)
         source = block.source if block is not None else None
         copies = max(c.stale_casts or 0 for c in stale)
-        step, of = (
-            stale[0].step,
-            counted(len(looked), "examined backward pass", "examined backward passes"),
-        )
+        step, of = (stale[0].step, counted(len(looked), "examined backward pass", "examined backward passes"))
         what = "one autocast block is open around several optimizer steps"
         yield self.finding(
             f"The forward pass uses old weights: {what if block else 'half copies are kept'}, and step {step} still "
@@ -132,9 +129,7 @@ for x, y in batches:{comment(was)}
         loss = criterion(model(x), y)
     loss.backward(){comment("outside the block", line_of(run, "backward"))}
     optimizer.step()"""
-    kept = (
-        f"with {made}, cache_enabled=False):{comment(block.source if block is not None else None)}"
-    )
+    kept = f"with {made}, cache_enabled=False):{comment(block.source if block is not None else None)}"
     return [
         Fix("Enter autocast in each iteration", anew, "Each forward pass casts the weights of its own step."),
         Fix("Keep no half copies", kept, "Weights are cast at each use, which costs a little time."),

@@ -71,9 +71,7 @@ class BackwardUnderAutocast(Rule):
     HEALTHY = (
         Example("outside the block", lambda: _run(autocast=None, posinf=0)),
         Example("inside, and nothing happens", _run),
-        Example(
-            "inside, in BF16, with small gradients", lambda: _run(autocast="bfloat16", gradient=-40)
-        ),
+        Example("inside, in BF16, with small gradients", lambda: _run(autocast="bfloat16", gradient=-40)),
     )
     SICK = (
         Example("an FP32 head gets infinite gradients", lambda: _run(posinf=3)),
@@ -100,9 +98,7 @@ class BackwardUnderAutocast(Rule):
         """Whether the overflow is more than a scaler's search for its scale."""
         scales = {s.step: s.loss_scale or 1.0 for s in run.steps}
         last = islands[-1].backward.step if islands else None
-        return any(
-            i.backward.step == last or scales.get(i.backward.step, 1.0) <= 1.0 for i in harmed
-        )
+        return any(i.backward.step == last or scales.get(i.backward.step, 1.0) <= 1.0 for i in harmed)
 
     def _overflow(self, run: Run, harmed: Sequence[Island]) -> Finding:
         case = harmed[-1]

@@ -32,9 +32,7 @@ def _run(**columns: Any) -> RunBuilder:
         "numel": 1024, "largest": 1023.0, "changed": 512, "distinct": 1024, "distinct_after": 513,
         "even_steps": True, "led_to": [], "file": "train.py", "line": 12,
     }  # fmt: skip
-    return (
-        RunBuilder().step(loss=1.0).rounding("watched").rounding("integers", **(numbers | columns))
-    )
+    return RunBuilder().step(loss=1.0).rounding("watched").rounding("integers", **(numbers | columns))
 
 
 class Bf16IntegerPrecision(Rule):
@@ -64,12 +62,9 @@ class Bf16IntegerPrecision(Rule):
     after = ("rope-half-precision",)
     thresholds = {
         "collided": Threshold(
-            0.1,
-            "one in ten is not itself any more; with positions up to 320 in BF16, or 2560 in FP16",
+            0.1, "one in ten is not itself any more; with positions up to 320 in BF16, or 2560 in FP16"
         ),
-        "collided_error": Threshold(
-            0.25, "a quarter: with positions up to 512 in BF16, half of all beyond 256"
-        ),
+        "collided_error": Threshold(0.25, "a quarter: with positions up to 512 in BF16, half of all beyond 256"),
     }
     HEALTHY = (
         Example("positions that fit", lambda: _run(distinct=260, distinct_after=258, changed=2)),
@@ -139,11 +134,7 @@ def _evidence(row: RoundingRow, title: str) -> list[Evidence]:
         )  # fmt: skip
     uses = list(dict.fromkeys(USES[use] for use in row.led_to or () if use in USES))
     if uses:
-        found.append(
-            Evidence(
-                "led_to", ",".join(row.led_to or ()), f"After `{row.op}`, {' and '.join(uses)}."
-            )
-        )
+        found.append(Evidence("led_to", ",".join(row.led_to or ()), f"After `{row.op}`, {' and '.join(uses)}."))
     return found
 
 

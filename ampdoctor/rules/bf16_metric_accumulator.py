@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    absorbed_from: int, *, increment: float = 1.5, total: float = 512.0, compensated: bool = False
-) -> RunBuilder:
+def _run(absorbed_from: int, *, increment: float = 1.5, total: float = 512.0, compensated: bool = False) -> RunBuilder:
     """Six hundred steps; a total of one number is looked at on every 97th and stands still from a step on."""
     run = RunBuilder()
     for step in range(600):
@@ -56,9 +54,7 @@ class Bf16MetricAccumulator(Rule):
     severity = Severity.WARNING
     needs = ("steps", "steps.totals_watched")
     thresholds = {
-        "missing": Threshold(
-            0.05, "5 % of the total: epochs differ by less, and so people read meaning into it"
-        )
+        "missing": Threshold(0.05, "5 % of the total: epochs differ by less, and so people read meaning into it")
     }
     HEALTHY = (
         Example("a short sum", lambda: _run(10_000)),
@@ -108,6 +104,4 @@ def _fix(total: Accumulator) -> Fix:
     code = f"""\
 total = torch.zeros_like(total, dtype=torch.float32)  # where it is made; instead of {total.last.dtype}
 total += value.detach().float(){where}"""
-    return Fix(
-        "Sum in FP32", code, "FP32 counts ten million such additions before it stands still."
-    )
+    return Fix("Sum in FP32", code, "FP32 counts ten million such additions before it stands still.")

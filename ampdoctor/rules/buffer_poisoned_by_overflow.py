@@ -24,14 +24,7 @@ def _run(*, after: float = 2.2, born: str = "float16", **buffer: Any) -> RunBuil
     for n, loss in enumerate((2.3, math.nan, after, after)):
         skipped = not math.isfinite(loss)
         run.step(loss=loss, loss_scale=1024.0, found_inf=skipped, applied=not skipped)
-        run.tensor(
-            "conv",
-            "activation",
-            dtype=born,
-            exponents={14: 90},
-            inputs_finite=True,
-            posinf=3 * (n == 1),
-        )
+        run.tensor("conv", "activation", dtype=born, exponents={14: 90}, inputs_finite=True, posinf=3 * (n == 1))
         run.tensor("norm", "buffer", slot="running_var", exponents={3: 6}, **(buffer if n else {}))
         run.tensor("conv", "weight", slot="weight", exponents={-3: 90})
     return run

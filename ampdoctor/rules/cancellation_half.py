@@ -32,12 +32,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    loss: float = math.nan,
-    born: int = 11,
-    root: str = "sqrt",
-    cosine: float | None = None,
-    **difference: Any,
+    *, loss: float = math.nan, born: int = 11, root: str = "sqrt", cosine: float | None = None, **difference: Any
 ) -> RunBuilder:
     """A step whose variance is E[x^2] - E[x]^2, a difference that is what `difference` says."""
     half: dict[str, Any] = {"dtype_in": "bfloat16", "dtype_out": "bfloat16"}
@@ -48,25 +43,10 @@ def _run(
     run.op("aten.mean", seq=1, inputs_from=[-1], absmax=900.0, **half)
     run.op("aten.mul", seq=2, inputs_from=[-1], absmax=901.0, **half)
     place: dict[str, Any] = {"file": "model.py", "line": 22}
-    run.op(
-        "aten.sub",
-        seq=3,
-        inputs_from=[1, 2],
-        numel=64,
-        **({"cancelled": 29} | half | place | difference),
-    )
+    run.op("aten.sub", seq=3, inputs_from=[1, 2], numel=64, **({"cancelled": 29} | half | place | difference))
     run.op("aten.add", seq=4, inputs_from=[3], numel=64, **half)
     first = 5 if born else None
-    run.op(
-        f"aten.{root}",
-        seq=5,
-        inputs_from=[4],
-        numel=64,
-        born=born,
-        born_fp32=born,
-        first_born=first,
-        **half,
-    )
+    run.op(f"aten.{root}", seq=5, inputs_from=[4], numel=64, born=born, born_fp32=born, first_born=first, **half)
     return run.step(loss=loss, examined=False)  # fmt: skip
 
 
@@ -100,10 +80,7 @@ class CancellationHalf(Rule):
     severity = Severity.ERROR
     needs = ("steps", "ops.inputs_from")
     after = ("loss-in-half",)
-    thresholds = {
-        "steps_error": Threshold(*LASTING),
-        "wrong_warning": Threshold(*LIMITS["wrong_warning"]),
-    }
+    thresholds = {"steps_error": Threshold(*LASTING), "wrong_warning": Threshold(*LIMITS["wrong_warning"])}
     HEALTHY = (
         Example("a difference with digits", lambda: _run(loss=2.3, born=0, cancelled=0)),
         Example("NaN of numbers that were negative anyhow", lambda: _run(cancelled=2)),
@@ -170,9 +147,7 @@ var = (x - mean).square().mean(-1, keepdim=True)  # never negative"""
     return [
         Fix(
             "Compute the difference in FP32",
-            f"x = x.float(){line}, before anything is squared or averaged"
-            if line
-            else "x = x.float()",
+            f"x = x.float(){line}, before anything is squared or averaged" if line else "x = x.float()",
             "FP32 keeps 24 bits, 13 more than FP16 and 16 more than BF16. BF16 is no cure here.",
         ),
         Fix(

@@ -73,10 +73,7 @@ class CheckpointAutocastLost(Rule):
         Example("recomputed in the same dtype", lambda: _run("float16")),
         Example("an evaluation in half, before training", lambda: _run(in_backward=False)),
     )
-    SICK = (
-        Example("recomputed in FP32", _run),
-        Example("recomputed in BF16", lambda: _run("bfloat16")),
-    )
+    SICK = (Example("recomputed in FP32", _run), Example("recomputed in BF16", lambda: _run("bfloat16")))
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = list(_recomputed(run))

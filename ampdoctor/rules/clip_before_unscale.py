@@ -39,11 +39,7 @@ class _Clip(NamedTuple):
 
 
 def _run(
-    *,
-    unscale: bool,
-    limit: float = 1.0,
-    norms: tuple[float, ...] = (9e3, 1e4),
-    follow: bool = False,
+    *, unscale: bool, limit: float = 1.0, norms: tuple[float, ...] = (9e3, 1e4), follow: bool = False
 ) -> RunBuilder:
     """Steps that clip to `limit` (times the scale with `follow`), with or without unscale_ before it."""
     run, scale = RunBuilder(), 16384.0
@@ -54,9 +50,7 @@ def _run(
             run.call("unscale", target="optimizer0")
         now = limit * scale if follow else limit
         run.call("clip_norm", target="optimizer0", limit=now, norm=norm, file="train.py", line=42)
-        run.call("scaler_step", target="optimizer0").scaler(
-            "step", optimizer="optimizer0", scale=scale
-        )
+        run.call("scaler_step", target="optimizer0").scaler("step", optimizer="optimizer0", scale=scale)
         run.call("update", target="scaler0")
         scale *= 2
     return run
@@ -65,15 +59,9 @@ def _run(
 def _clip_value() -> RunBuilder:
     run = RunBuilder()
     for _ in range(3):
-        run.step(loss=1.4, loss_scale=65536.0).call(
-            "backward", scaled="all", optimizers=["optimizer0"]
-        )
-        run.tensor(
-            "head", "weight_grad", slot="weight", exponents={5: 90, 10: 10}, loss_scale=65536.0
-        )
-        run.call("clip_value", target="optimizer0", limit=0.5).call(
-            "scaler_step", target="optimizer0"
-        )
+        run.step(loss=1.4, loss_scale=65536.0).call("backward", scaled="all", optimizers=["optimizer0"])
+        run.tensor("head", "weight_grad", slot="weight", exponents={5: 90, 10: 10}, loss_scale=65536.0)
+        run.call("clip_value", target="optimizer0", limit=0.5).call("scaler_step", target="optimizer0")
         run.scaler("step", optimizer="optimizer0", scale=65536.0)
     return run
 
@@ -105,28 +93,18 @@ class ClipBeforeUnscale(Rule):
     severity = Severity.ERROR
     needs = ("steps", "calls")
     thresholds = {
-        "shrunk": Threshold(
-            2.0, "updates half as large as asked for; below it the clipping is as good as right"
-        ),
+        "shrunk": Threshold(2.0, "updates half as large as asked for; below it the clipping is as good as right"),
         "follows_scale": Threshold(
             0.01, "limit / scale steady to 1 % while the scale changes: the code multiplies them"
         ),
         "plain_ratio": Threshold(
-            0.01,
-            "limit / scale at least this, in three digits: max_norm * scale hardly meets it by chance",
+            0.01, "limit / scale at least this, in three digits: max_norm * scale hardly meets it by chance"
         ),
-        "plain_scale": Threshold(
-            256, "a power of two from which on a round limit is no round multiple of it"
-        ),
+        "plain_scale": Threshold(256, "a power of two from which on a round limit is no round multiple of it"),
     }
     HEALTHY = (
-        Example(
-            "unscale_ first, clipping on every step", lambda: _run(unscale=True, norms=(1.5, 3.0))
-        ),
-        Example(
-            "a limit multiplied by the scale",
-            lambda: _run(unscale=False, norms=(9e3, 4e4), follow=True),
-        ),
+        Example("unscale_ first, clipping on every step", lambda: _run(unscale=True, norms=(1.5, 3.0))),
+        Example("a limit multiplied by the scale", lambda: _run(unscale=False, norms=(9e3, 4e4), follow=True)),
         Example(
             "a limit multiplied by a scale that stays",
             lambda: _run(unscale=False, limit=0.5, norms=(9e3,), follow=True),
@@ -136,10 +114,7 @@ class ClipBeforeUnscale(Rule):
     SICK = (
         Example("max_norm=1 on scaled gradients", lambda: _run(unscale=False)),
         Example("a limit on each element", _clip_value),
-        Example(
-            "active now and then",
-            lambda: _run(unscale=False, limit=5e3, norms=(1e3, 1e4, 2e3, 4e3)),
-        ),
+        Example("active now and then", lambda: _run(unscale=False, limit=5e3, norms=(1e3, 1e4, 2e3, 4e3))),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -156,17 +131,14 @@ class ClipBeforeUnscale(Rule):
         """Whether the limit goes up and down with the scale."""
         scales = {c.step.scale for c in clips}
         ratios = [c.limit / c.step.scale for c in clips]
-        return len(scales) > 1 and max(ratios) <= min(ratios) * (
-            1.0 + self.threshold("follows_scale")
-        )
+        return len(scales) > 1 and max(ratios) <= min(ratios) * (1.0 + self.threshold("follows_scale"))
 
     def _multiplied(self, clips: list[_Clip]) -> bool:
         """Whether every limit looks like a number that a person wrote, times the scale."""
         ratios = [c.limit / c.step.scale for c in clips]
         large = all(c.step.scale >= self.threshold("plain_scale") for c in clips)
         return large and all(
-            r >= self.threshold("plain_ratio") and math.isclose(r, float(f"{r:.3g}"), rel_tol=1e-6)
-            for r in ratios
+            r >= self.threshold("plain_ratio") and math.isclose(r, float(f"{r:.3g}"), rel_tol=1e-6) for r in ratios
         )
 
     def _deliberate(self, clips: list[_Clip]) -> Finding:
@@ -187,11 +159,7 @@ class ClipBeforeUnscale(Rule):
     def _finding(self, clips: list[_Clip]) -> Finding:
         last = clips[-1]
         active = [c for c in clips if c.active]
-        shrunk = (
-            median(c.shrunk or 1.0 for c in active)
-            if active and active[0].size is not None
-            else None
-        )
+        shrunk = median(c.shrunk or 1.0 for c in active) if active and active[0].size is not None else None
         effective = last.limit / last.step.scale
         source = source_of(last.call)
         return self.finding(

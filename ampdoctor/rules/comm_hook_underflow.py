@@ -65,8 +65,7 @@ class CommHookUnderflow(Rule):
         "energy_warning": Threshold(*LIMITS["lost_energy"]),
         "energy_error": Threshold(*LIMITS["wrong_error"]),
         "flushed_share": Threshold(
-            0.5,
-            "most elements; to Adam and its kin a small gradient is worth as much as a large one",
+            0.5, "most elements; to Adam and its kin a small gradient is worth as much as a large one"
         ),
         "steps_share": Threshold(*LIMITS["lasting_share"]),
     }
@@ -89,9 +88,7 @@ class CommHookUnderflow(Rule):
             yield self._finding(run, sent, hurt)
 
     def _is_hurt(self, sent: Sent) -> bool:
-        flushed = sent.energy >= self.threshold("energy_warning") or sent.share >= self.threshold(
-            "flushed_share"
-        )
+        flushed = sent.energy >= self.threshold("energy_warning") or sent.share >= self.threshold("flushed_share")
         return sent.beyond > 0 or flushed  # fmt: skip
 
     def _finding(self, run: Run, sent: Sequence[Sent], hurt: Sequence[Sent]) -> Finding:
@@ -159,11 +156,5 @@ scaler = torch.amp.GradScaler("{device}")  # once, before the loop
 scaler.scale(loss).backward()
 scaler.step(optimizer)
 scaler.update()"""
-        fixes.append(
-            Fix(
-                "Keep FP16, and scale the loss",
-                code,
-                "Scaled gradients are sent, which FP16 holds.",
-            )
-        )
+        fixes.append(Fix("Keep FP16, and scale the loss", code, "Scaled gradients are sent, which FP16 holds."))
     return fixes

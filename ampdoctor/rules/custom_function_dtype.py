@@ -22,11 +22,7 @@ _CLASH = "RuntimeError: expected m1 and m2 to have the same dtype, but got: c10:
 
 def _crash(call: str = "backward", error: str = _CLASH, **columns: object) -> RunBuilder:
     """A first step that ends with an exception out of a custom function."""
-    given = {
-        "custom_function": "Swish.backward",
-        "last_autocast": "float16",
-        "error_line": 9,
-    } | columns
+    given = {"custom_function": "Swish.backward", "last_autocast": "float16", "error_line": 9} | columns
     return RunBuilder().call(call, step=0, error=error, error_file="layers.py", **given)
 
 
@@ -109,11 +105,7 @@ def _quote(clash: Clash) -> str:
 def _autocast(clash: Clash) -> Evidence:
     name, method = _name(clash)
     dtype = clash.under_autocast or ""
-    state = (
-        "and off in its backward"
-        if method == "backward"
-        else "and does not cast what a custom kernel gets"
-    )
+    state = "and off in its backward" if method == "backward" else "and does not cast what a custom kernel gets"
     text = f"Autocast to {title_of_dtype(dtype)} was on in the forward of `{name}`, {state}."
     return Evidence("autocast", dtype, text)
 

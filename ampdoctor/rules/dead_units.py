@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    steps: int = 5,
-    zeros: int = 100,
-    gradient: int = 100,
-    kind: str = "ReLU",
-    dtype: str = "float16",
+    *, steps: int = 5, zeros: int = 100, gradient: int = 100, kind: str = "ReLU", dtype: str = "float16"
 ) -> RunBuilder:
     """Two linear layers with a ReLU between: so many of 100 activations and of 100 gradients behind it are zero."""
     run = RunBuilder(device="cuda: NVIDIA A100")
@@ -42,9 +37,7 @@ def _run(
             run.tensor(layer, "grad_output", dtype=dtype, exponents={-8: 100})
         run.tensor("0", "grad_output", dtype=dtype, exponents=left, zeros=gradient)
         for layer in ("0", "2"):
-            run.tensor(
-                layer, "weight_grad", slot="weight", exponents=left, zeros=gradient, shape=[10, 10]
-            )
+            run.tensor(layer, "weight_grad", slot="weight", exponents=left, zeros=gradient, shape=[10, 10])
     return run
 
 
@@ -81,9 +74,7 @@ class DeadUnits(Rule):
     needs = ("steps", "tensors")
     after = ("norm-overflow", "comm-hook-underflow")
     thresholds = {
-        "starved": Threshold(
-            0.1, "a tenth of the parameters: one narrow branch is a part of the run and not the run"
-        ),
+        "starved": Threshold(0.1, "a tenth of the parameters: one narrow branch is a part of the run and not the run")
     }
     HEALTHY = (
         Example("the sparsity of a ReLU", lambda: _run(zeros=95, gradient=95)),
@@ -108,11 +99,7 @@ class DeadUnits(Rule):
         measured = ("activation", zeros.module, zeros.slot) in compared_with_fp32(run)
         sure = measured or without_half(run)
         kind = next((m.type for m in run.modules if m.module == zeros.module), "")
-        where = (
-            f"`{zeros.module}` ({kind})"
-            if zeros.slot.startswith("out")
-            else f"what follows `{below.module}`"
-        )
+        where = f"`{zeros.module}` ({kind})" if zeros.slot.startswith("out") else f"what follows `{below.module}`"
         share = starved / total if total else 0.0
         fp32 = "its FP32 twin has the same zeros" if measured else "FP32 has the same zeros"
         return self.finding(
@@ -159,8 +146,7 @@ torch.nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
 torch.nn.init.zeros_(layer.bias)"""
     leaky = (
         f'model.set_submodule("{zeros.module}", torch.nn.LeakyReLU(0.05))'
-        if zeros.slot.startswith("out")
-        and any(m.leaf and m.module == zeros.module for m in run.modules)
+        if zeros.slot.startswith("out") and any(m.leaf and m.module == zeros.module for m in run.modules)
         else "h = torch.nn.functional.leaky_relu(h, 0.05)  # in place of relu"
     )
     return [
@@ -170,8 +156,6 @@ torch.nn.init.zeros_(layer.bias)"""
             "Half of the units are positive again, and gradients come through.",
         ),
         Fix(
-            "Use an activation with a slope below zero",
-            leaky,
-            "Units that are pushed below zero find their way back.",
+            "Use an activation with a slope below zero", leaky, "Units that are pushed below zero find their way back."
         ),
     ]

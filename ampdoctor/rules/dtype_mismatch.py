@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _LINEAR = "RuntimeError: mat1 and mat2 must have the same dtype, but got Float and Half"
 
 
-def _crash(
-    error: str = _LINEAR, weights: str = "float16", call: str = "exception", **columns: object
-) -> RunBuilder:
+def _crash(error: str = _LINEAR, weights: str = "float16", call: str = "exception", **columns: object) -> RunBuilder:
     """A forward pass that ends in the module `head`."""
     run = RunBuilder().module("head", dtypes=[weights], step=0)
     given = {"error_module": "head", "error_file": "train.py", "error_line": 21} | columns
@@ -116,11 +114,7 @@ def _what(clash: Clash) -> str:
 def _where(clash: Clash) -> str:
     if clash.failure.row.error_module is None:
         return ""
-    return (
-        f" in `{clash.failure.row.error_module}`"
-        if clash.failure.row.error_module
-        else " in the model"
-    )
+    return f" in `{clash.failure.row.error_module}`" if clash.failure.row.error_module else " in the model"
 
 
 def _quote(clash: Clash) -> str:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 AVERAGING = {"file": "train.py", "line": 35, "function": "train", "op": "lerp", "added": "weight"}
 
 
-def _run(
-    energy: float, *, rate: float | None = 0.001, kind: str = "average", compensated: bool = False
-) -> RunBuilder:
+def _run(energy: float, *, rate: float | None = 0.001, kind: str = "average", compensated: bool = False) -> RunBuilder:
     """Seven steps, on four of which an average of 100 weights is looked at."""
     run = RunBuilder()
     for step in range(7):
@@ -65,8 +63,7 @@ class EmaHalfStuck(Rule):
         "energy_error": Threshold(lost.ENERGY_ERROR, lost.ENERGY_ERROR_SOURCE),
         "steps_share": Threshold(lost.STEPS_SHARE, lost.STEPS_SHARE_SOURCE),
         "lag": Threshold(
-            0.1,
-            "a weight may move by so much of itself before its average does: training moves few weights further",
+            0.1, "a weight may move by so much of itself before its average does: training moves few weights further"
         ),
     }
     HEALTHY = (
@@ -81,9 +78,7 @@ class EmaHalfStuck(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        found = [
-            (a, hurt) for a in accumulators(run) if _averages_weights(a) and (hurt := self._hurt(a))
-        ]
+        found = [(a, hurt) for a in accumulators(run) if _averages_weights(a) and (hurt := self._hurt(a))]
         if found:
             yield self._finding(*max(found, key=lambda pair: pair[0].last.numel))
 

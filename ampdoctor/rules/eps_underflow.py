@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import OpRow
 
 
-def _run(
-    guard: str = "clamp_min", *, loss: float = math.nan, backward: bool = False, **columns: Any
-) -> RunBuilder:
+def _run(guard: str = "clamp_min", *, loss: float = math.nan, backward: bool = False, **columns: Any) -> RunBuilder:
     """Three steps of a normalisation whose guard is what `columns` says; the NaN may come in the backward pass only."""
     run = RunBuilder(device="cpu")
     lost = {"constant": 1e-12, "flushed": 4}
@@ -42,13 +40,7 @@ def _run(
         run.twin_step(kind="local").op("aten.mm", "head", seq=1, inputs_from=[-1])
         run.op("aten.linalg_vector_norm", seq=2, inputs_from=[1])
         run.op(f"aten.{guard}", seq=3, inputs_from=[2], **(lost | columns))
-        born: dict[str, Any] = {
-            "born": 12,
-            "born_fp32": 12,
-            "first_born": 4,
-            "file": "model.py",
-            "line": 8,
-        }
+        born: dict[str, Any] = {"born": 12, "born_fp32": 12, "first_born": 4, "file": "model.py", "line": 8}
         direction = "backward" if backward else "forward"
         run.op("aten.div", seq=4, inputs_from=[1, 3], direction=direction, **born)
     return run
@@ -133,9 +125,7 @@ def _fixes(run: Run, found: list[Cause], guard: OpRow) -> list[Fix]:
     return [
         Fix(
             "Use an epsilon that FP16 has",
-            f"{code}{line}: instead of {guard.constant:g}"
-            if line
-            else f"{code}  # instead of {guard.constant:g}",
+            f"{code}{line}: instead of {guard.constant:g}" if line else f"{code}  # instead of {guard.constant:g}",
             "1e-4 is above FP16's smallest normal number, 6e-5, and 1 / 1e-4 is within its range.",
         ),
         Fix(
@@ -143,7 +133,5 @@ def _fixes(run: Run, found: list[Cause], guard: OpRow) -> list[Fix]:
             f"y = normalise(x.float()).to(x.dtype){line}",
             f"FP32 holds {guard.constant:g} as it is.",
         ),
-        tried_on(
-            run, found, "bf16", bf16_autocast(run, f"BF16 holds {guard.constant:g} as FP32 does.")
-        ),
+        tried_on(run, found, "bf16", bf16_autocast(run, f"BF16 holds {guard.constant:g} as FP32 does.")),
     ]

@@ -95,9 +95,7 @@ class Fp8ScaleStale(Rule):
             return True
         return sum(later) >= self.threshold("lasting_share") * len(later)
 
-    def _finding(
-        self, rows: Sequence[RoundingRow], hurt: Sequence[Sequence[RoundingRow]], casts: int
-    ) -> Finding:
+    def _finding(self, rows: Sequence[RoundingRow], hurt: Sequence[Sequence[RoundingRow]], casts: int) -> Finding:
         worst = max(rows, key=_energy)
         first = next(r for r in rows if _energy(r) >= self.threshold("energy_warning"))
         grown = (worst.energy_beyond or 0.0) >= (worst.energy_flushed or 0.0)
@@ -132,9 +130,7 @@ def _largest_number(row: RoundingRow) -> float:
     return number_format.max if number_format else 240.0 if "e4m3" in row.dtype_out else 57344.0
 
 
-def _evidence(
-    rows: Sequence[RoundingRow], worst: RoundingRow, hurt: int, casts: int
-) -> list[Evidence]:
+def _evidence(rows: Sequence[RoundingRow], worst: RoundingRow, hurt: int, casts: int) -> list[Evidence]:
     first, most = rows[0], _largest_number(worst)
     counts = (
         f"On step {worst.step}, {worst.beyond or 0} of {worst.numel} elements were beyond {most:.0f}, and "

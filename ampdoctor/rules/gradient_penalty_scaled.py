@@ -70,10 +70,7 @@ class GradientPenaltyScaled(Rule):
     SICK = (
         Example("as they come from autograd.grad", lambda: _run(undivided=True)),
         Example("their size is not known", lambda: _run(undivided=True, norm=None)),
-        Example(
-            "from .grad, after backward(create_graph=True)",
-            lambda: _run(undivided=True, kind="backward"),
-        ),
+        Example("from .grad, after backward(create_graph=True)", lambda: _run(undivided=True, kind="backward")),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -101,11 +98,7 @@ class GradientPenaltyScaled(Rule):
             evidence.append(Evidence("scaled_norm", norm, text))
         loss = next((s.loss for s in run.steps if s.step == first.loss.step), None)
         if loss is not None:
-            evidence.append(
-                Evidence(
-                    "loss", loss, f"The loss with the penalty in it is {number(loss)} on that step."
-                )
-            )
+            evidence.append(Evidence("loss", loss, f"The loss with the penalty in it is {number(loss)} on that step."))
         return self.finding(
             "A gradient penalty is made of gradients that are still multiplied by the loss scale of "
             f"{scale_text(scale)}.",

@@ -11,12 +11,7 @@ from ampdoctor.analysis.limits import LIMITS, Limits
 from ampdoctor.analysis.materiality import materiality
 from ampdoctor.analysis.measured_fixes import with_measured
 from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
-from ampdoctor.analysis.range_report import (
-    expected_at_suggested,
-    no_range_evidence,
-    range_evidence,
-    without_room,
-)
+from ampdoctor.analysis.range_report import expected_at_suggested, no_range_evidence, range_evidence, without_room
 from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
 from ampdoctor.analysis.vanishing import Vanishing, vanishing
 from ampdoctor.analysis.vanishing_case import VanishingCase, lasting_case
@@ -41,24 +36,18 @@ def _run(cast: dict[int, int], out: dict[int, int], zeros: int, loss: float = 0.
         run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents=cast)
         run.tensor("head", "grad_output", dtype="float16", exponents=out, zeros=zeros)
         run.tensor("body", "grad_output", dtype="float16", exponents=out, zeros=zeros)
-        run.tensor(
-            "head", "weight_grad", slot="weight", exponents=out, zeros=zeros, shape=[100, 100]
-        )
+        run.tensor("head", "weight_grad", slot="weight", exponents=out, zeros=zeros, shape=[100, 100])
     return run
 
 
 def _collapsed() -> RunBuilder:
-    return _run(
-        {-30: 2000, -29: 3000, -28: 3000, -27: 1500, -26: 450, -25: 50}, {-24: 50}, 9950, 0.999
-    )
+    return _run({-30: 2000, -29: 3000, -28: 3000, -27: 1500, -26: 450, -25: 50}, {-24: 50}, 9950, 0.999)
 
 
 def _no_cast_and_nothing_left() -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
     for _ in range(4):
-        run.step(loss=2.3).tensor(
-            "head", "grad_output", dtype="float16", exponents={-24: 300, -23: 40}, zeros=9660
-        )
+        run.step(loss=2.3).tensor("head", "grad_output", dtype="float16", exponents={-24: 300, -23: 40}, zeros=9660)
         for layer in ("2", "1", "0"):
             run.tensor(f"body.{layer}", "grad_output", dtype="float16", zeros=10000)
             run.tensor(f"body.{layer}", "weight_grad", slot="weight", zeros=10000, shape=[100, 100])
@@ -136,9 +125,7 @@ class GradientUnderflow(Rule):
         "zero-init-deadlock", "scaler-disabled", "comm-hook-underflow",
     )  # fmt: skip
     thresholds = {name: Threshold(value, source) for name, (value, source) in LIMITS.items()} | {
-        "tail_flushed": Threshold(
-            0.1, "one element in ten: the edge is near, though what flushes does not matter yet"
-        ),
+        "tail_flushed": Threshold(0.1, "one element in ten: the edge is near, though what flushes does not matter yet")
     }
     HEALTHY = (
         Example("gradients far above the edge", _healthy),
@@ -146,9 +133,7 @@ class GradientUnderflow(Rule):
         Example("a converged run", _converged),
         Example("zeros by ReLU, dropout and zero initialisation", _structural_zeros),
         Example("measured: flushed, and harmless", lambda: _twin(_collapsed(), 40, 0.9997, 6e-4)),
-        Example(
-            "measured: all zeros are the model's own", lambda: _twin(_collapsed(), 0, 1.0, 0.0)
-        ),
+        Example("measured: all zeros are the model's own", lambda: _twin(_collapsed(), 0, 1.0, 0.0)),
     )
     SICK = (
         Example("the loss's gradient is flushed at its cast to FP16", _collapsed),
@@ -180,18 +165,12 @@ class GradientUnderflow(Rule):
         fixes = _fixes(run, scaling, scales) if room else _fixes_without_room(run, scales)
         return self.finding(
             case.summary(how),
-            evidence=[
-                *case.evidence,
-                *_factor_evidence(scaling),
-                *([] if case.harmless else reason),
-            ],
+            evidence=[*case.evidence, *_factor_evidence(scaling), *([] if case.harmless else reason)],
             fixes=[] if case.harmless else fixes,
             **case.verdict,
         )
 
-    def _tail(
-        self, run: Run, found: Vanishing, scaling: LossScaling, limits: Limits
-    ) -> Iterator[Finding]:
+    def _tail(self, run: Run, found: Vanishing, scaling: LossScaling, limits: Limits) -> Iterator[Finding]:
         """What flushes without harm: as a twin measured it, else as it is estimated."""
         told = materiality(run, found, limits)
         if told is not None and told.harmless:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.cures import device_type, line_of
-from ampdoctor.analysis.gradient_additions import (
-    added_by_hand,
-    energy_wrong,
-    gradient_sums,
-    saturated_rows,
-)
+from ampdoctor.analysis.gradient_additions import added_by_hand, energy_wrong, gradient_sums, saturated_rows
 from ampdoctor.analysis.limits import LIMITS
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
@@ -26,9 +21,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import OpRow, TensorRow
 
 
-def _run(
-    ratio: float, *, additions: int = 255, cosine: float = 0.999, dtype: str = "bfloat16"
-) -> RunBuilder:
+def _run(ratio: float, *, additions: int = 255, cosine: float = 0.999, dtype: str = "bfloat16") -> RunBuilder:
     """Three steps of a layer whose gradient is added up over micro-batches, and comes to `ratio` of what it should."""
     run = RunBuilder(device="cuda: NVIDIA A100")
     for _ in range(3):
@@ -45,11 +38,7 @@ def _embedding(error: float) -> RunBuilder:
     run = RunBuilder().step(loss=0.3).twin_step("fp32")
     run.tensor("words", "weight_grad", slot="weight", dtype="bfloat16", exponents={-6: 100})
     return run.op(
-        "aten.embedding_dense_backward",
-        "words",
-        direction="backward",
-        dtype_out="bfloat16",
-        relative_error=error,
+        "aten.embedding_dense_backward", "words", direction="backward", dtype_out="bfloat16", relative_error=error
     )
 
 
@@ -115,9 +104,7 @@ class HalfGradAccumulation(Rule):
         worst = max(hurt, key=lambda r: (energy_wrong(r), r.numel))
         title, passes = title_of_dtype(worst.dtype), (worst.additions or 0) + 1
         ratio, cosine = worst.sum_norm_ratio or 0.0, worst.sum_cosine or 0.0
-        sites = {
-            f"{r.site} (weight_grad)": None for r in sorted(hurt, key=lambda r: -energy_wrong(r))
-        }
+        sites = {f"{r.site} (weight_grad)": None for r in sorted(hurt, key=lambda r: -energy_wrong(r))}
         steps = [r.step for r in hurt]
         return self.finding(
             f"Gradients are added up in {title}: after {passes} micro-batches the gradient of `{worst.site}` has "

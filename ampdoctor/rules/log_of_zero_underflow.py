@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import OpRow
 
 
-def _run(
-    probability: str = "_softmax", *, loss: float = math.inf, born: int = 40, **columns: Any
-) -> RunBuilder:
+def _run(probability: str = "_softmax", *, loss: float = math.inf, born: int = 40, **columns: Any) -> RunBuilder:
     """Three steps of a loss that takes the log of probabilities, which are what `columns` says."""
     run = RunBuilder(device="cpu")
     flushed = {"flushed": 40, "energy_lost": 1e-12}
@@ -44,14 +42,7 @@ def _run(
         run.op(f"aten.{probability}", seq=2, inputs_from=[1], **(flushed | columns))
         first = 3 if born else None
         run.op(
-            "aten.log",
-            seq=3,
-            inputs_from=[2],
-            file="train.py",
-            line=30,
-            born=born,
-            born_fp32=born,
-            first_born=first,
+            "aten.log", seq=3, inputs_from=[2], file="train.py", line=30, born=born, born_fp32=born, first_born=first
         )
     return run  # fmt: skip
 

@@ -63,8 +63,7 @@ class LossInHalf(Rule):
     )  # fmt: skip
     thresholds = {
         "error_warning": Threshold(
-            0.1,
-            "a digit of the loss is left; rounding a right loss to BF16 moves it by 0.4 % at most",
+            0.1, "a digit of the loss is left; rounding a right loss to BF16 moves it by 0.4 % at most"
         ),
         "error_error": Threshold(0.5, "it is half or twice what it should be, or has another sign"),
         "converged": Threshold(*LIMITS["converged"]),
@@ -80,16 +79,13 @@ class LossInHalf(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        first = next(
-            (abs(s.loss) for s in run.steps if s.loss is not None and isfinite(s.loss)), 0.0
-        )
+        first = next((abs(s.loss) for s in run.steps if s.loss is not None and isfinite(s.loss)), 0.0)
         least = self.threshold("converged") * first
         losses = twinned_losses(run)
         wrong = [
             x
             for x in losses
-            if x.error >= self.threshold("error_warning")
-            and max(abs(x.run), abs(x.same_outputs)) > least
+            if x.error >= self.threshold("error_warning") and max(abs(x.run), abs(x.same_outputs)) > least
         ]
         # One batch of many may end near zero, where any rounding is a large share of it.
         if wrong and 2 * len(wrong) >= len(losses):

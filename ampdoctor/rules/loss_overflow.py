@@ -29,18 +29,14 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    loss: float = math.nan, *, output: int = 0, then: str = "", step: str = "sum", **total: Any
-) -> RunBuilder:
+def _run(loss: float = math.nan, *, output: int = 0, then: str = "", step: str = "sum", **total: Any) -> RunBuilder:
     """Three steps of a model with a Dice loss, whose sum is what `total` says; `output` of the model is infinite."""
     run = RunBuilder(device="cpu")
     born = {"born": 1, "overflowed": 1, "first_born": 3, "absmax": 9e4, "numel": 1}
     for _ in range(3):
         lost = math.isnan(loss)
         run.step(loss=loss, loss_scale=65536.0, found_inf=lost, applied=not lost)
-        run.module("head").tensor(
-            "head", "activation", dtype="float16", exponents={1: 90}, posinf=output
-        )
+        run.module("head").tensor("head", "activation", dtype="float16", exponents={1: 90}, posinf=output)
         run.twin_step(kind="local").op("aten.convolution", "head", seq=1, inputs_from=[-1])
         run.op("aten.sigmoid", seq=2, inputs_from=[1])
         run.op(f"aten.{step}", seq=3, inputs_from=[2], file="dice.py", line=3, **(born | total))
@@ -115,10 +111,5 @@ with torch.autocast("{device_type(run)}", enabled=False):
             "loss = (error / error.numel()).sum()  # instead of a sum that is divided later",
             "What is added up stays of the size of one element.",
         ),
-        tried_on(
-            run,
-            found,
-            "bf16",
-            bf16_autocast(run, "BF16 has FP32's range, but 8 bits for the loss."),
-        ),
+        tried_on(run, found, "bf16", bf16_autocast(run, "BF16 has FP32's range, but 8 bits for the loss.")),
     ]

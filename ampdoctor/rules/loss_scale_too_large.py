@@ -7,12 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps
-from ampdoctor.analysis.fp32_finite import (
-    finite_in_fp32,
-    first_overflow,
-    largest_gradient,
-    overflows_made,
-)
+from ampdoctor.analysis.fp32_finite import finite_in_fp32, first_overflow, largest_gradient, overflows_made
 from ampdoctor.analysis.gradients import fp16_gradients_missing, gradient_steps
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.measured_fixes import with_measured
@@ -51,16 +46,12 @@ class _Overflow:
     grade: Grade
 
 
-def _step(
-    run: RunBuilder, top: int, *, inf: int = 0, scale: float | None = None, factor: float = 1.0
-) -> None:
+def _step(run: RunBuilder, top: int, *, inf: int = 0, scale: float | None = None, factor: float = 1.0) -> None:
     """One step whose FP16 gradients reach 2^top, `inf` of them beyond FP16's range."""
     run.step(loss=2.3, loss_scale=scale, found_inf=bool(inf and scale), applied=not (inf and scale))
     run.tensor("head", "activation", dtype="float16", exponents={0: 100}, inputs_finite=True)
     run.call("backward", scaled="none" if scale is None else "all", factor=factor)
-    run.tensor(
-        "head", "grad_output", dtype="float16", exponents={top: 100}, posinf=inf, loss_scale=scale
-    )
+    run.tensor("head", "grad_output", dtype="float16", exponents={top: 100}, posinf=inf, loss_scale=scale)
 
 
 def _hand_written() -> RunBuilder:
@@ -82,12 +73,8 @@ def _scaler_that_stays() -> RunBuilder:
     for step in range(20):
         _step(run, 15, inf=20, scale=2.0**24)
         if step == 0:
-            run.scaler(
-                "seen", enabled=True, scale=2.0**24, backoff_factor=0.9999, growth_interval=10**9
-            )
-        run.scaler("skip", scale=2.0**24, found_inf=True).scaler(
-            "hold", scale=2.0**24, scale_after=2.0**24
-        )
+            run.scaler("seen", enabled=True, scale=2.0**24, backoff_factor=0.9999, growth_interval=10**9)
+        run.scaler("skip", scale=2.0**24, found_inf=True).scaler("hold", scale=2.0**24, scale_after=2.0**24)
     return run
 
 
@@ -151,14 +138,10 @@ class LossScaleTooLarge(Rule):
         "optimizer-stepped-twice", "gradient-penalty-scaled", "stale-inf-grads",
     )  # fmt: skip
     thresholds = {
-        "skipped_share": Threshold(
-            0.5, "half of all steps thrown away, and the scale is no lower for it"
-        ),
+        "skipped_share": Threshold(0.5, "half of all steps thrown away, and the scale is no lower for it"),
         "scale_kept": Threshold(0.5, "a single backoff of torch's default halves the scale"),
         "steps": Threshold(10, "fewer skips than this are a calibration"),
-        "near_max": Threshold(
-            16, "four binades under 65504: gradients of one batch and the next differ by as much"
-        ),
+        "near_max": Threshold(16, "four binades under 65504: gradients of one batch and the next differ by as much"),
         "diverged": Threshold(100, "a loss this many times its start diverges by itself"),
     }
     HEALTHY = (
@@ -181,9 +164,7 @@ class LossScaleTooLarge(Rule):
         by_hand = scaling.kind is ScalingKind.HAND_WRITTEN
         if not by_hand and not self._stuck(run):
             return
-        overflows = [
-            o for o in backward_overflows(run) if finite_in_fp32(run, o.step.row.step) is not False
-        ]
+        overflows = [o for o in backward_overflows(run) if finite_in_fp32(run, o.step.row.step) is not False]
         failed = [s.step for s in run.steps if s.loss is None or math.isfinite(s.loss)]
         made = overflows_made(run, failed, "backward")
         if overflows:
@@ -217,11 +198,7 @@ class LossScaleTooLarge(Rule):
     def _unseen(self, run: Run, scaling: LossScaling) -> Iterator[Finding]:
         """The weights broke on a step that was not examined: the last gradients before it had come near the limit."""
         broken = min(nonfinite_steps(run, "weight"), default=None)
-        before = [
-            s
-            for s in gradient_steps(run)
-            if s.finite and broken is not None and s.row.step < broken
-        ]
+        before = [s for s in gradient_steps(run) if s.finite and broken is not None and s.row.step < broken]
         if not before or loss_curve(run).growth_before(broken or 0) >= self.threshold("diverged"):
             return
         top = max(before[-1].sites, key=lambda s: s.histogram.absmax)
@@ -244,11 +221,7 @@ class LossScaleTooLarge(Rule):
             place(site.name),
             scales.current,
             scales.peak,
-            [
-                *seen,
-                *(origin_evidence(run, origin) if origin else ()),
-                *twin_evidence(run, step.row.step),
-            ],
+            [*seen, *(origin_evidence(run, origin) if origin else ()), *twin_evidence(run, step.row.step)],
             Location((site_name,), step.row.step, last, source=source),
             confidence,
             Grade.MEASURED if origin else Grade.OBSERVED,

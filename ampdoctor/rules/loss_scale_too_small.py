@@ -34,28 +34,12 @@ def _run(scale: float | None, factor: float, before: dict[int, int], **config: f
     for step in range(6):
         run.step(loss=2.3, loss_scale=scale)
         if scale is not None and step == 0:
-            run.scaler(
-                "seen", enabled=True, scale=scale, backoff_factor=0.5, growth_factor=2.0, **config
-            )
+            run.scaler("seen", enabled=True, scale=scale, backoff_factor=0.5, growth_factor=2.0, **config)
         run.call("backward", scaled="none" if scale is None else "all", factor=factor)
-        run.tensor(
-            "head",
-            "grad_output",
-            slot="cast",
-            cast_to="float16",
-            exponents=before,
-            loss_scale=scale,
-        )
+        run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents=before, loss_scale=scale)
         zeros = 10000 - sum(alive.values())
         for module in ("head", "body"):
-            run.tensor(
-                module,
-                "grad_output",
-                dtype="float16",
-                exponents=alive,
-                zeros=zeros,
-                loss_scale=scale,
-            )
+            run.tensor(module, "grad_output", dtype="float16", exponents=alive, zeros=zeros, loss_scale=scale)
         if scale is not None:
             run.scaler("hold", scale=scale, scale_after=scale)
     return run
@@ -107,13 +91,8 @@ class LossScaleTooSmall(Rule):
     )
     thresholds = {name: Threshold(value, source) for name, (value, source) in LIMITS.items()}
     HEALTHY = (
-        Example(
-            "gradients that fit at 65536",
-            lambda: _run(65536.0, 1.0, _FITTING, growth_interval=2000),
-        ),
-        Example(
-            "a pinned scale that fits", lambda: _run(1024.0, 1.0, _FITTING, growth_interval=10**9)
-        ),
+        Example("gradients that fit at 65536", lambda: _run(65536.0, 1.0, _FITTING, growth_interval=2000)),
+        Example("a pinned scale that fits", lambda: _run(1024.0, 1.0, _FITTING, growth_interval=10**9)),
         Example("no scaling at all: another rule's case", lambda: _run(None, 1.0, _FLUSHED)),
         Example(
             "measured: flushed, and harmless",
@@ -170,9 +149,7 @@ def _growth_evidence(scaling: LossScaling, scales: ScaleRange) -> list[Evidence]
         return []
     if scales.suggested is None:
         return []
-    doublings = ceil(
-        log2(max(scales.suggested / scales.current, 2.0)) / log2(config.growth_factor or 2.0)
-    )
+    doublings = ceil(log2(max(scales.suggested / scales.current, 2.0)) / log2(config.growth_factor or 2.0))
     steps = doublings * config.growth_interval
     text = (
         f"The scale still grows, every {counted(config.growth_interval, 'step')}: "
@@ -192,8 +169,6 @@ def _fixes(run: Run, scaling: LossScaling, scales: ScaleRange) -> list[Fix]:
     if scaling.kind is ScalingKind.HAND_WRITTEN:
         code = f"SCALE = {scale_code(suggested)}\n(loss * SCALE).backward()  # and divide .grad by SCALE as before"
         larger = scale_text(suggested / scales.current)
-        expected = (
-            f"The factor is {larger} times as large as now; still nothing checks for infinities."
-        )
+        expected = f"The factor is {larger} times as large as now; still nothing checks for infinities."
         fixes.append(Fix("Keep the hand-written factor, but make it larger", code, expected))
     return fixes

@@ -103,15 +103,9 @@ class LostUpdates(Rule):
         text = f"{percent(share)} of the {meant} that step {last.step} meant to change kept their value."
         evidence = [
             Evidence("unchanged_share", share, text),
+            Evidence("lost_update_energy", last.energy, lost.energy_text(last)),
             Evidence(
-                "lost_update_energy",
-                last.energy,
-                lost.energy_text(last),
-            ),
-            Evidence(
-                "steps_affected",
-                len(hurt),
-                f"So it is on {len(hurt)} of {counted(len(steps), 'step')} examined.",
+                "steps_affected", len(hurt), f"So it is on {len(hurt)} of {counted(len(steps), 'step')} examined."
             ),
             *lost.spacing(run, last),
         ]
@@ -121,9 +115,7 @@ class LostUpdates(Rule):
             fixes=_fixes(run),
             location=Location(tuple(f"{r.site} (update)" for r in worst), hurt[0].step, last.step),
             confidence=Confidence.HIGH,
-            severity=Severity.ERROR
-            if last.energy >= self.threshold("energy_error")
-            else Severity.WARNING,
+            severity=Severity.ERROR if last.energy >= self.threshold("energy_error") else Severity.WARNING,
         )
 
 
@@ -148,11 +140,7 @@ with torch.autocast("{device_type(run)}", dtype=torch.bfloat16):  # around forwa
     ..."""
     kahan = f"optimizer = optimi.{kind}(model.parameters(), …, kahan_sum=True)  # pip install torch-optimi"
     return [
-        Fix(
-            "Keep the weights in FP32, and use autocast",
-            code,
-            "FP32 keeps updates down to 2^-24 of the weight.",
-        ),
+        Fix("Keep the weights in FP32, and use autocast", code, "FP32 keeps updates down to 2^-24 of the weight."),
         Fix(
             "Use an optimizer with Kahan summation",
             kahan,

@@ -18,20 +18,13 @@ if TYPE_CHECKING:
     from ampdoctor.formats import NumberFormat
     from ampdoctor.trace.run import Run
 
-_DTYPES = {
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Float8_e4m3fn": "float8_e4m3fn",
-    "Float8_e5m2": "float8_e5m2",
-}
+_DTYPES = {"Half": "float16", "BFloat16": "bfloat16", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2"}
 
 
 def _crash(dtype: str = "c10::Half", error: str = "", **columns: object) -> RunBuilder:
     """A forward pass that ends with an exception before any step."""
     text = error or f"RuntimeError: value cannot be converted to type {dtype} without overflow"
-    return RunBuilder().call(
-        "exception", step=0, error=text, error_file="train.py", error_line=12, **columns
-    )
+    return RunBuilder().call("exception", step=0, error=text, error_file="train.py", error_line=12, **columns)
 
 
 class MaskConstantOverflow(Rule):

@@ -105,9 +105,7 @@ class MasterWeightsMissing(Rule):
         last = hurt[-1]
         title = title_of_dtype(last.rows[0].dtype)
         told = lost.told_from_keeping(run)
-        severe = (
-            Severity.ERROR if last.energy >= self.threshold("energy_error") else Severity.WARNING
-        )
+        severe = Severity.ERROR if last.energy >= self.threshold("energy_error") else Severity.WARNING
         sites = sorted({r.site for r in last.rows})
         meant = counted(last.expected, "weight")
         return self.finding(
@@ -155,9 +153,5 @@ model = model.float()  # before the optimizer is made; instead of .half(), .bflo
 optimizer = torch.optim.{kind}(model.parameters(), …)
 with torch.autocast("{device_type(run)}", dtype=torch.bfloat16):  # as it is
     ..."""
-    expected = (
-        "The optimizer changes FP32 weights, which take updates down to 2^-24 of themselves, and "
-    )
-    return Fix(
-        "Keep the trained weights in FP32", code, expected + "autocast casts them for each forward."
-    )
+    expected = "The optimizer changes FP32 weights, which take updates down to 2^-24 of themselves, and "
+    return Fix("Keep the trained weights in FP32", code, expected + "autocast casts them for each forward.")

@@ -54,15 +54,11 @@ class MemoryLeakAcrossSteps(Rule):
     severity = Severity.WARNING
     needs = ("steps",)
     thresholds = {
-        "graphs": Threshold(
-            20, "windows of losses that people print or average are shorter, and end"
-        ),
+        "graphs": Threshold(20, "windows of losses that people print or average are shorter, and end"),
         "held_share": Threshold(
             0.9, "of the steps in the run's second half: a graph is held per step, not now and then"
         ),
-        "warm_up_steps": Threshold(
-            10, "by then optimizer state and the allocator's pool have been made"
-        ),
+        "warm_up_steps": Threshold(10, "by then optimizer state and the allocator's pool have been made"),
         "growth_share": Threshold(
             0.1, "of the memory after warm-up; a caching allocator's own ups and downs are smaller"
         ),
@@ -71,16 +67,12 @@ class MemoryLeakAcrossSteps(Rule):
         Example("the loss of the step before", lambda: _run([1] * 60)),
         Example("a window of ten losses", lambda: _run([*range(10), *[10] * 50])),
         Example("memory that is steady after warm-up", lambda: _run([0] * 60, [_ROOM] * 60)),
-        Example(
-            "batches of different lengths",
-            lambda: _run([0] * 60, [_ROOM + n % 7 * 2**28 for n in range(60)]),
-        ),
+        Example("batches of different lengths", lambda: _run([0] * 60, [_ROOM + n % 7 * 2**28 for n in range(60)])),
     )
     SICK = (
         Example("a list of losses", lambda: _run(range(60))),
         Example(
-            "allocated memory that rises all the way",
-            lambda: _run([0] * 60, [_ROOM + n * 2**24 for n in range(60)]),
+            "allocated memory that rises all the way", lambda: _run([0] * 60, [_ROOM + n * 2**24 for n in range(60)])
         ),
     )
 
@@ -148,10 +140,7 @@ class MemoryLeakAcrossSteps(Rule):
         text = f"That is {bytes_text(per_step)} a step."
         return self.finding(
             "Allocated memory rises from the first quarter of the run to the last, and no loss is held.",
-            evidence=[
-                *self._growth(steps),
-                Evidence("bytes_per_step", per_step, text),
-            ],
+            evidence=[*self._growth(steps), Evidence("bytes_per_step", per_step, text)],
             fixes=[
                 Fix(
                     "Find what is kept",
@@ -171,8 +160,5 @@ def _detach(source: str | None) -> Fix:
 total += loss.item()          # instead of total += loss
 losses.append(loss.detach())  # instead of losses.append(loss){comment(source and f"the loss of {source}")}"""
     return Fix(
-        "Keep the number, not the tensor",
-        code,
-        "Each step's graph is freed when the step is over.",
-        Grade.OBSERVED,
+        "Keep the number, not the tensor", code, "Each step's graph is freed when the step is over.", Grade.OBSERVED
     )

@@ -10,14 +10,7 @@ from ampdoctor.analysis.divergence import divergence
 from ampdoctor.analysis.fp32_reference import fp32_name
 from ampdoctor.analysis.from_outside import bad_inputs, bad_weights
 from ampdoctor.analysis.nan_births import EMPTY, kind_of
-from ampdoctor.analysis.nan_cures import (
-    clip,
-    find_bad_samples,
-    guard,
-    load_again,
-    look_at_the_batch,
-    lower_lr,
-)
+from ampdoctor.analysis.nan_cures import clip, find_bad_samples, guard, load_again, look_at_the_batch, lower_lr
 from ampdoctor.analysis.nan_report import as_in_fp32, divergence_evidence, input_evidence, place_of
 from ampdoctor.analysis.origin_report import origin_evidence, twin_evidence
 from ampdoctor.analysis.shared_with_fp32 import shared_births, shared_steps, without_half
@@ -32,9 +25,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    *losses: float, dtype: str = "float16", bad: bool = False, scaler: bool = True
-) -> RunBuilder:
+def _run(*losses: float, dtype: str = "float16", bad: bool = False, scaler: bool = True) -> RunBuilder:
     """A run with these losses, whose steps with a NaN are skipped; `bad`: the NaN came in with the data."""
     run = RunBuilder(device="cuda: NVIDIA A100")
     for loss in losses:
@@ -43,9 +34,7 @@ def _run(
         run.tensor("", "activation", slot="in", exponents={0: 99}, nan=int(broken and bad))
         run.tensor("up", "weight", slot="weight", exponents={-3: 100})
         nan = 9 if broken and bad else 0
-        run.tensor(
-            "up", "activation", dtype=dtype, exponents={0: 90}, inputs_finite=not nan, nan=nan
-        )
+        run.tensor("up", "activation", dtype=dtype, exponents={0: 90}, inputs_finite=not nan, nan=nan)
     return run
 
 
@@ -55,9 +44,7 @@ def _recurring() -> RunBuilder:
 
 def _twinned(run: RunBuilder, in_fp32: int, op: str = "aten.div") -> RunBuilder:
     """Give the last step of `run`, which is not finite, twins: so many of 30 values are not finite in FP32 either."""
-    run.twin_step("fp32").op(
-        op, "pool", file="train.py", line=41, born=30, born_fp32=in_fp32, first_born=7
-    )
+    run.twin_step("fp32").op(op, "pool", file="train.py", line=41, born=30, born_fp32=in_fp32, first_born=7)
     whole = {"nonfinite": 100, "nonfinite_fp32": in_fp32, "overflowed": 30 - in_fp32}
     run.twin("run", "", "loss", **whole, value=math.nan)
     return run.twin("run", "", "gradient", **whole, cosine=None, norm_ratio=None)
@@ -67,9 +54,7 @@ def _overflow() -> RunBuilder:
     run = _run(2.3, 2.2)
     for _ in range(4):
         run.step(loss=math.nan, found_inf=True, applied=False)
-        run.tensor(
-            "up", "activation", dtype="float16", exponents={15: 90}, posinf=9, inputs_finite=True
-        )
+        run.tensor("up", "activation", dtype="float16", exponents={15: 90}, posinf=9, inputs_finite=True)
     return run
 
 
@@ -109,9 +94,7 @@ class NanNotPrecision(Rule):
     )  # fmt: skip
     thresholds = {
         "diverged": Threshold(100, "two orders of magnitude: batches differ by a factor of a few"),
-        "update": Threshold(
-            10, "an update of ten times all the weights together leaves nothing of what was learned"
-        ),
+        "update": Threshold(10, "an update of ten times all the weights together leaves nothing of what was learned"),
     }
     HEALTHY = (
         Example("finite losses", lambda: _run(2.3, 2.2, 2.1)),
@@ -126,25 +109,17 @@ class NanNotPrecision(Rule):
     SICK = (
         Example("a loss that ran away in FP16", lambda: _run(1.2, 2.5, 231.0, 1.3e8, math.nan)),
         Example(
-            "a loss that ran away in FP32",
-            lambda: _run(1.2, 9.0, 4e4, 1e20, math.nan, dtype="float32", scaler=False),
+            "a loss that ran away in FP32", lambda: _run(1.2, 9.0, 4e4, 1e20, math.nan, dtype="float32", scaler=False)
         ),
         Example("NaN in the data, every fourth batch", _recurring),
         Example("an empty mask, in FP32 as well", lambda: _twinned(_run(2.3, math.nan), 30)),
         Example("a fully masked row", lambda: _twinned(_run(2.3, math.nan), 30, "aten._softmax")),
-        Example(
-            "out of nowhere in FP32",
-            lambda: _run(2.3, 2.2, math.nan, math.nan, dtype="float32", scaler=False),
-        ),
+        Example("out of nowhere in FP32", lambda: _run(2.3, 2.2, math.nan, math.nan, dtype="float32", scaler=False)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = (
-            self._weights(run)
-            or self._data(run)
-            or self._diverged(run)
-            or self._operation(run)
-            or self._unknown(run)
+            self._weights(run) or self._data(run) or self._diverged(run) or self._operation(run) or self._unknown(run)
         )
         if found is not None:
             yield found
@@ -186,16 +161,10 @@ class NanNotPrecision(Rule):
             f"The data holds NaN or infinities{every}: {counted(birth.nonfinite, 'value')} of what is handed to "
             f"{place_of(birth.module)} on step {birth.step} {'is' if birth.nonfinite == 1 else 'are'} not finite, "
             "before anything is computed in half.",
-            evidence=[
-                *input_evidence(found),
-                *broken.evidence(),
-                *twin_evidence(run, birth.step),
-            ],
+            evidence=[*input_evidence(found), *broken.evidence(), *twin_evidence(run, birth.step)],
             fixes=find_bad_samples(run, broken.every),
             location=Location(
-                (f"{birth.site} (activation)",),
-                min([*steps, *broken.steps[:1]]),
-                max([*steps, *broken.steps[-1:]]),
+                (f"{birth.site} (activation)",), min([*steps, *broken.steps[:1]]), max([*steps, *broken.steps[-1:]])
             ),
             severity=self._severity(run),
         )
@@ -205,11 +174,7 @@ class NanNotPrecision(Rule):
         if found is None:
             return None
         if found.start is not None and found.peak is not None:
-            whose = (
-                f" in {fp32_name(run)}, where step {found.in_fp32} is finite"
-                if found.in_fp32
-                else ""
-            )
+            whose = f" in {fp32_name(run)}, where step {found.in_fp32} is finite" if found.in_fp32 else ""
             how = (
                 f"The loss runs away from step {found.began} on, from {number(found.start)} to {number(found.peak)}"
                 f"{whose}, before anything is NaN"
@@ -245,11 +210,7 @@ class NanNotPrecision(Rule):
         every = f", every {broken.every} steps" if broken.every else ""
         return self.finding(
             f"NaN out of {kind.what}{every}: {origin.phrase}, is not finite in {fp32_name(run)} either.",
-            evidence=[
-                *origin_evidence(run, origin),
-                *broken.evidence(),
-                *twin_evidence(run, step),
-            ],
+            evidence=[*origin_evidence(run, origin), *broken.evidence(), *twin_evidence(run, step)],
             fixes=[guard(kind, origin)],
             location=Location(
                 (f"{origin.row.module or origin.row.op} ({origin.row.direction})",),

@@ -97,22 +97,12 @@ def _case(run: Run, failure: Failure) -> tuple[str, list[Evidence], list[Fix]]:
     if last is None:
         text = "Since the last update() there were 0 backward passes."
         told = [Evidence("backward_passes", 0, text)]
-        return (
-            f"scaler.step() is called for {name} without a backward pass before it",
-            told,
-            [_order(failure)],
-        )
-    cleared = [
-        c
-        for c in of_optimizer(window, name, "zero_grad")
-        if (c.step, c.seq) > (last.step, last.seq)
-    ]
+        return (f"scaler.step() is called for {name} without a backward pass before it", told, [_order(failure)])
+    cleared = [c for c in of_optimizer(window, name, "zero_grad") if (c.step, c.seq) > (last.step, last.seq)]
     if cleared:
         line = source_of(cleared[0])
         at = f", at {line}" if line else ""
-        text = (
-            f"zero_grad() was called {counted(len(cleared), 'time')} after the backward pass{at}."
-        )
+        text = f"zero_grad() was called {counted(len(cleared), 'time')} after the backward pass{at}."
         told = [Evidence("cleared_after_backward", len(cleared), text)]
         return (
             f"The gradients of {name} are cleared between backward() and scaler.step()",
@@ -122,40 +112,23 @@ def _case(run: Run, failure: Failure) -> tuple[str, list[Evidence], list[Fix]]:
     stepped = len(of_optimizer(calls_before(run, failure), name, "scaler_step"))
     text = f"{name} had been stepped {counted(stepped, 'time')} before."
     told = [_reached(backwards), Evidence("steps_before", stepped, text)]
-    return (
-        f"No parameter of {name} has a gradient on step {failure.row.step}",
-        told,
-        _graph_fixes(failure, stepped),
-    )
+    return (f"No parameter of {name} has a gradient on step {failure.row.step}", told, _graph_fixes(failure, stepped))
 
 
 def _reached(backwards: list[CallRow]) -> Evidence:
     names = sorted({name for c in backwards for name in c.optimizers or ()})
     passes = counted(len(backwards), "backward pass", "backward passes")
-    reached = (
-        f"which reached {', '.join(names)}" if names else "and none is known to have reached it"
-    )
-    return Evidence(
-        "backward_passes",
-        len(backwards),
-        f"Since the last update() came {passes}, {reached}.",
-    )
+    reached = f"which reached {', '.join(names)}" if names else "and none is known to have reached it"
+    return Evidence("backward_passes", len(backwards), f"Since the last update() came {passes}, {reached}.")
 
 
-def _without_step(
-    failure: Failure, window: tuple[CallRow, ...]
-) -> tuple[str, list[Evidence], list[Fix]]:
+def _without_step(failure: Failure, window: tuple[CallRow, ...]) -> tuple[str, list[Evidence], list[Fix]]:
     steps = sum(c.call in {"scaler_step", "unscale"} for c in window)
     text = f"Since the update() before, scaler.step() and unscale_() were called {counted(steps, 'time')}."
     code = f"""\
 scaler.step(optimizer)
 scaler.update(){comment(failure.source)}, once and only after a step"""
-    fix = Fix(
-        "Update only after a step",
-        code,
-        "Then there is something that the scale can follow.",
-        Grade.OBSERVED,
-    )
+    fix = Fix("Update only after a step", code, "Then there is something that the scale can follow.", Grade.OBSERVED)
     return (
         "scaler.update() is called without a scaler.step() before it",
         [Evidence("steps_in_window", steps, text)],
@@ -170,10 +143,7 @@ scaler.scale(loss).backward()
 scaler.step(optimizer){comment(failure.source)}
 scaler.update()"""
     return Fix(
-        "Clear, then backward, then step",
-        code,
-        "The step then finds this iteration's gradients.",
-        Grade.OBSERVED,
+        "Clear, then backward, then step", code, "The step then finds this iteration's gradients.", Grade.OBSERVED
     )
 
 

@@ -33,12 +33,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    loss: float = 1.4,
-    cosine: float | None = 0.2,
-    also_into: str = "",
-    root: str = "rsqrt",
-    **square: Any,
+    *, loss: float = 1.4, cosine: float | None = 0.2, also_into: str = "", root: str = "rsqrt", **square: Any
 ) -> RunBuilder:
     """Three steps of a norm written by hand, whose squares are what `square` says."""
     run = RunBuilder(device="cpu")
@@ -84,10 +79,7 @@ class NormOverflow(Rule):
     severity = Severity.ERROR
     needs = ("steps", "ops.inputs_from")
     after = ("scaler-bypassed", "optimizer-stepped-twice", "gradient-penalty-scaled")
-    thresholds = {
-        "steps_error": Threshold(*LASTING),
-        "wrong_error": Threshold(*LIMITS["wrong_error"]),
-    }
+    thresholds = {"steps_error": Threshold(*LASTING), "wrong_error": Threshold(*LIMITS["wrong_error"])}
     HEALTHY = (
         Example("squares that fit", lambda: _run(born=0, overflowed=0, first_born=None, absmax=9e3)),
         Example("a square that is an activation", lambda: _run(loss=math.nan, also_into="aten.addmm")),
@@ -95,9 +87,7 @@ class NormOverflow(Rule):
     )  # fmt: skip
     SICK = (
         Example("zeros, and nobody is told", _run),
-        Example(
-            "with a division by the root", lambda: _run(root="sqrt", loss=math.nan, cosine=None)
-        ),
+        Example("with a division by the root", lambda: _run(root="sqrt", loss=math.nan, cosine=None)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    beta2: float = 0.999,
-    later: float = 1e-4,
-    held: int = 100,
-    dtype: str = "bfloat16",
-    steps: int = 400,
+    *, beta2: float = 0.999, later: float = 1e-4, held: int = 100, dtype: str = "bfloat16", steps: int = 400
 ) -> RunBuilder:
     """Steps of an optimizer whose g² falls to `later` after step 8; `held` of 100 elements never change."""
     run = RunBuilder(device="cuda: NVIDIA A100")
@@ -78,9 +73,7 @@ class OptimizerStateHalf(Rule):
             1.0 / 0.9**2,
             "updates are divided by the root of it: as if on a learning rate 10 % lower, and it never gets better",
         ),
-        "held": Threshold(
-            0.5, "most elements, on most of the steps: what is rounded away is the rule"
-        ),
+        "held": Threshold(0.5, "most elements, on most of the steps: what is rounded away is the rule"),
     }
     HEALTHY = (
         Example("beta2 = 0.95 decays in BF16", lambda: _run(beta2=0.95, held=0)),
@@ -99,9 +92,7 @@ class OptimizerStateHalf(Rule):
         return run.missing((*self.needs, *(("tensors.square_ratio",) if half else ())))
 
     def check(self, run: Run) -> Iterator[Finding]:
-        stuck = [
-            m for m in second_moments(run) if not m.can_decay and m.held >= self.threshold("held")
-        ]
+        stuck = [m for m in second_moments(run) if not m.can_decay and m.held >= self.threshold("held")]
         high = [m for m in stuck if m.excess >= self.threshold("excess")]
         every = sum(m.rows[-1].numel for m in second_moments(run))
         # Half of the elements, as in lost-updates: one odd tensor is no fault of the run.

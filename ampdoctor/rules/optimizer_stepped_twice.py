@@ -60,35 +60,23 @@ class OptimizerSteppedTwice(Rule):
     name = "optimizer-stepped-twice"
     severity = Severity.ERROR
     needs = ("calls", "scaler")
-    thresholds = {
-        "times": Threshold(
-            2, "once may be the call before a loop that keeps a scheduler from complaining"
-        ),
-    }
+    thresholds = {"times": Threshold(2, "once may be the call before a loop that keeps a scheduler from complaining")}
     HEALTHY = (
         Example("once, through the scaler", lambda: _run("scaler_step", "update")),
-        Example(
-            "cleared before the second call",
-            lambda: _run("scaler_step", "update", "zero_grad", "optimizer_step"),
-        ),
+        Example("cleared before the second call", lambda: _run("scaler_step", "update", "zero_grad", "optimizer_step")),
         Example("once in the whole run", lambda: _run("scaler_step", "optimizer_step", times=1)),
     )
     SICK = (
         Example("after update()", lambda: _run("scaler_step", "update", "optimizer_step")),
         Example("before scaler.step()", lambda: _run("optimizer_step", "scaler_step", "update")),
-        Example(
-            "also where the scaler skips", lambda: _run("scaler_step", "optimizer_step", skip=True)
-        ),
+        Example("also where the scaler skips", lambda: _run("scaler_step", "optimizer_step", skip=True)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
         pairs: dict[tuple[str, str | None, int | None], list[tuple[Taken, Taken]]] = {}
         for second in taken_steps(run):
             first = second.repeats
-            if first is None or {first.call.call, second.call.call} != {
-                "scaler_step",
-                "optimizer_step",
-            }:
+            if first is None or {first.call.call, second.call.call} != {"scaler_step", "optimizer_step"}:
                 continue
             stray = _stray(first, second).call
             pairs.setdefault((second.optimizer, stray.file, stray.line), []).append((first, second))

@@ -53,12 +53,9 @@ class RopeHalfPrecision(Rule):
     severity = Severity.ERROR
     needs = ("roundings",)
     thresholds = {
-        "phase_error": Threshold(
-            0.5, "radians, nearly 30 degrees: a rotation off by it has lost 12 % of its cosine"
-        ),
+        "phase_error": Threshold(0.5, "radians, nearly 30 degrees: a rotation off by it has lost 12 % of its cosine"),
         "typical_error": Threshold(
-            0.1,
-            "radians at the root mean square: 10 % of a unit vector, which half holds to 0.4 % or better",
+            0.1, "radians at the root mean square: 10 % of a unit vector, which half holds to 0.4 % or better"
         ),
     }
     HEALTHY = (
@@ -77,9 +74,7 @@ class RopeHalfPrecision(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        integers = any(
-            {"sin", "cos"} & set(r.led_to or ()) for r in roundings(run).get("integers", ())
-        )
+        integers = any({"sin", "cos"} & set(r.led_to or ()) for r in roundings(run).get("integers", ()))
         rows = [
             r
             for r in roundings(run).get("phases", ())
@@ -93,9 +88,7 @@ class RopeHalfPrecision(Rule):
         title, error, largest = title_of_dtype(row.dtype_out), _error(row), row.largest or 0.0
         rotary = any("product" in (r.led_to or ()) for r in rows)
         what = "Rotary phases" if rotary else "Phases"
-        held = (
-            f"are held in {title}" if row.dtype_in == row.dtype_out else f"were rounded to {title}"
-        )
+        held = f"are held in {title}" if row.dtype_in == row.dtype_out else f"were rounded to {title}"
         typical = max(_half_a_place(r.rms or 0.0, r.dtype_out) for r in rows)
         severe = typical >= self.threshold("typical_error")
         function = row.op.rpartition(".")[2].rstrip("_")

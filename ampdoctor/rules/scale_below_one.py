@@ -62,9 +62,7 @@ class ScaleBelowOne(Rule):
     after = ("gradient-penalty-scaled", "backward-under-autocast", "stale-inf-grads")
     thresholds = {
         "scale": Threshold(1.0, "below it, scaling shrinks gradients instead of growing them"),
-        "settled_steps": Threshold(
-            3, "a step or two may be the pause of a collapse, before the next infinity comes"
-        ),
+        "settled_steps": Threshold(3, "a step or two may be the pause of a collapse, before the next infinity comes"),
     }
     HEALTHY = (
         Example("the backoffs from 65536 end at 2", lambda: _run(15, 20)),
@@ -99,9 +97,7 @@ class ScaleBelowOne(Rule):
         last = updates[-1].after
         skips = [u for u in updates if u.event == "backoff"]
         least = FP16.overflow_at / below[0].before
-        loss = next(
-            (s.loss for s in run.steps if s.loss is not None and math.isfinite(s.loss)), None
-        )
+        loss = next((s.loss for s in run.steps if s.loss is not None and math.isfinite(s.loss)), None)
         evidence = [
             Evidence(
                 "final_scale", last,
@@ -119,9 +115,7 @@ class ScaleBelowOne(Rule):
             ),
         ]  # fmt: skip
         if loss is not None:
-            evidence.append(
-                Evidence("first_loss", loss, f"The loss itself was {number(loss)} at first.")
-            )
+            evidence.append(Evidence("first_loss", loss, f"The loss itself was {number(loss)} at first."))
         return self.finding(
             f"The loss scale has settled at {last:g}, below 1: gradients are too large for FP16, not too small.",
             evidence=evidence,

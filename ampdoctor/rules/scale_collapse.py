@@ -39,9 +39,7 @@ def _run(skipped: list[bool], losses: list[float], scale: float = 65536.0) -> Ru
 
 def _twinned(nonfinite_fp32: int) -> RunBuilder:
     """Every step is skipped; on the last one the gradient was computed in FP32 too."""
-    run = _run([True] * 40, [math.nan] * 40).tensor(
-        "body", "weight", slot="weight", exponents={-4: 100}
-    )
+    run = _run([True] * 40, [math.nan] * 40).tensor("body", "weight", slot="weight", exponents={-4: 100})
     whole = {"nonfinite": 100, "nonfinite_fp32": nonfinite_fp32, "cosine": None, "norm_ratio": None}
     whole["overflowed"] = 100 - nonfinite_fp32
     return run.twin_step("fp32").twin("run", "", "gradient", **whole)
@@ -81,10 +79,7 @@ class ScaleCollapse(Rule):
         "adam-eps-underflow", "optimizer-stepped-twice", "scaler-bypassed",
     )  # fmt: skip
     thresholds = {
-        "skips": Threshold(
-            17,
-            "halvings that take torch's initial 65536 below 1, where scaling has lost its meaning",
-        ),
+        "skips": Threshold(17, "halvings that take torch's initial 65536 below 1, where scaling has lost its meaning"),
         "skips_without_loss": Threshold(
             8, "a calibration has finite losses; half as many skips are enough without one"
         ),
@@ -93,16 +88,11 @@ class ScaleCollapse(Rule):
     HEALTHY = (
         Example("six backoffs from 65536", lambda: _run([True] * 6 + [False] * 30, [2.3] * 36)),
         Example("one skip now and then", lambda: _run(([False] * 9 + [True]) * 4, [2.3] * 40)),
-        Example(
-            "settled below 1, and training", lambda: _run([True] * 18 + [False] * 30, [2.3] * 48)
-        ),
+        Example("settled below 1, and training", lambda: _run([True] * 18 + [False] * 30, [2.3] * 48)),
     )
     SICK = (
         Example("skipped from the first step on", lambda: _run([True] * 40, [math.nan] * 40)),
-        Example(
-            "after a good start",
-            lambda: _run([False] * 30 + [True] * 20, [2.3] * 30 + [math.nan] * 20),
-        ),
+        Example("after a good start", lambda: _run([False] * 30 + [True] * 20, [2.3] * 30 + [math.nan] * 20)),
         Example("with finite losses", lambda: _run([True] * 25, [2.3] * 25)),
         Example("measured: FP32 is finite", lambda: _twinned(0)),
         Example("measured: nor is FP32 finite", lambda: _twinned(100)),
@@ -137,17 +127,12 @@ class ScaleCollapse(Rule):
             Evidence("nonfinite_losses", bad, f"On {bad} of them the loss itself is NaN or infinite."),
         ]  # fmt: skip
         if diverged:
-            text = (
-                f"Before it, the loss had grown to {number(growth)} times its start: it diverged."
-            )
+            text = f"Before it, the loss had grown to {number(growth)} times its start: it diverged."
             evidence.append(Evidence("loss_growth", growth, text))
         judged, finite = _in_fp32(run, streak)
         if judged is not None:
             birth = first_born(run, judged)
-            evidence += [
-                *twin_evidence(run, judged),
-                *(origin_evidence(run, birth) if birth else ()),
-            ]
+            evidence += [*twin_evidence(run, judged), *(origin_evidence(run, birth) if birth else ())]
         cause = " after the loss had diverged" if diverged else ""
         shared = f", and step {judged} is not finite in {fp32_name(run)} either: not a matter of precision"
         return self.finding(
@@ -163,9 +148,7 @@ class ScaleCollapse(Rule):
 
 def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> int:
     skipped = {u.step for u in streak}
-    return sum(
-        s.step in skipped and s.loss is not None and not math.isfinite(s.loss) for s in run.steps
-    )
+    return sum(s.step in skipped and s.loss is not None and not math.isfinite(s.loss) for s in run.steps)
 
 
 def _in_fp32(run: Run, streak: list[ScaleUpdate]) -> tuple[int | None, bool | None]:
@@ -200,8 +183,4 @@ def _lower_lr(run: Run) -> Fix:
     lr = next((s.lr for s in run.steps if s.lr), None)
     now = f"  # now {lr:g}" if lr else ""
     code = f"optimizer.param_groups[0]['lr'] = {(lr or 1e-3) / 10:g}{now}"
-    return Fix(
-        "Try a tenth of the learning rate, in FP32",
-        code,
-        "If it still diverges, precision is not the cause.",
-    )
+    return Fix("Try a tenth of the learning rate, in FP32", code, "If it still diverges, precision is not the cause.")

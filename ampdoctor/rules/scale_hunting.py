@@ -29,16 +29,12 @@ def _run(interval: int, steps: int, ceiling: float, *, dtype: str = "float16") -
         skip = scale > ceiling
         run.step(loss=1.0, loss_scale=scale, found_inf=skip, applied=not skip)
         if step == 0:
-            run.scaler(
-                "seen", enabled=True, scale=scale, growth_factor=2.0, growth_interval=interval
-            )
+            run.scaler("seen", enabled=True, scale=scale, growth_factor=2.0, growth_interval=interval)
             run.tensor("head", "grad_output", dtype=dtype, exponents={0: 100})
         since = 0 if skip else since + 1
         grown = since == interval
         after = scale / 2 if skip else scale * 2 if grown else scale
-        run.scaler(
-            "backoff" if skip else "growth" if grown else "hold", scale=scale, scale_after=after
-        )
+        run.scaler("backoff" if skip else "growth" if grown else "hold", scale=scale, scale_after=after)
         scale, since = after, 0 if grown else since
     return run
 
@@ -69,12 +65,8 @@ class ScaleHunting(Rule):
     needs = ("steps",)
     after = ("activation-overflow", "nan-not-precision", "scaler-unneeded", "loss-scale-too-large")
     thresholds = {
-        "skipped_share": Threshold(
-            0.03, "60 times what torch's interval of 2000 costs (0.05 %); an interval below 33"
-        ),
-        "error_share": Threshold(
-            0.2, "every fifth step is thrown away; a growth interval of 4 or less"
-        ),
+        "skipped_share": Threshold(0.03, "60 times what torch's interval of 2000 costs (0.05 %); an interval below 33"),
+        "error_share": Threshold(0.2, "every fifth step is thrown away; a growth interval of 4 or less"),
         "rounds": Threshold(3, "up and down three times is a habit, not a calibration"),
     }
     HEALTHY = (
@@ -145,7 +137,4 @@ def _after_calibration(updates: list[ScaleUpdate]) -> list[ScaleUpdate]:
 def _rounds(updates: list[ScaleUpdate], finite: set[int]) -> int:
     """Count the growths that the next change of the scale took back on a step with a finite loss."""
     changes = [u for u in updates if u.event != "hold"]
-    return sum(
-        a.event == "growth" and b.event == "backoff" and b.step in finite
-        for a, b in pairwise(changes)
-    )
+    return sum(a.event == "growth" and b.event == "backoff" and b.step in finite for a, b in pairwise(changes))

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    unscale: bool = False,
-    resized: float | None = 1.0,
-    cleared: bool = False,
-    by_scaler: bool = False,
+    *, unscale: bool = False, resized: float | None = 1.0, cleared: bool = False, by_scaler: bool = False
 ) -> RunBuilder:
     """Three steps of `optimizer.step()` after a scaled backward pass."""
     run = RunBuilder().optimizer("SGD")
@@ -72,10 +68,7 @@ class ScalerBypassed(Rule):
     needs = ("calls",)
     after = ("optimizer-stepped-twice",)
     thresholds = {
-        "kept": Threshold(
-            0.5,
-            "gradients divided by the smallest scale that scales at all, 2, are half as large",
-        ),
+        "kept": Threshold(0.5, "gradients divided by the smallest scale that scales at all, 2, are half as large")
     }
     HEALTHY = (
         Example("through the scaler", lambda: _run(by_scaler=True)),
@@ -83,10 +76,7 @@ class ScalerBypassed(Rule):
         Example("divided by hand", lambda: _run(resized=1 / 1024)),
         Example("scaled gradients that are cleared", lambda: _run(cleared=True)),
     )
-    SICK = (
-        Example("the scale is left in", _run),
-        Example("sizes unknown", lambda: _run(resized=None)),
-    )
+    SICK = (Example("the scale is left in", _run), Example("sizes unknown", lambda: _run(resized=None)))
 
     def check(self, run: Run) -> Iterator[Finding]:
         taken = taken_steps(run)
@@ -154,8 +144,5 @@ def _fix(source: str | None, kind: str, scale: float) -> Fix:
     code = f"""\
 scaler.step(optimizer){comment(source, f"instead of optimizer.step() of {kind}")}
 scaler.update()"""
-    expected = (
-        f"Gradients are divided by {scale_text(scale)} before the step, and steps with infinities are "
-        "skipped."
-    )
+    expected = f"Gradients are divided by {scale_text(scale)} before the step, and steps with infinities are skipped."
     return Fix("Step through the scaler", code, expected, Grade.OBSERVED)

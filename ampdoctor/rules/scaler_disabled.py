@@ -59,10 +59,7 @@ class ScalerDisabled(Rule):
     name = "scaler-disabled"
     severity = Severity.WARNING
     needs = ("scaler.enabled", "tensors")
-    HEALTHY = (
-        Example("BF16", lambda: _run("bfloat16")),
-        Example("an enabled scaler", lambda: _run(enabled=True)),
-    )
+    HEALTHY = (Example("BF16", lambda: _run("bfloat16")), Example("an enabled scaler", lambda: _run(enabled=True)))
     SICK = (
         Example("made for cuda, and the model is on the CPU", lambda: _run(made_for="cuda")),
         Example("enabled=False", _run),
@@ -82,17 +79,13 @@ class ScalerDisabled(Rule):
         if case is not None and harmed:
             severity = case.verdict["severity"]
             grade = case.evidence[0].grade if case.evidence else Grade.ESTIMATED
-            evidence.append(
-                Evidence("harm", case.what, f"{case.what[:1].upper()}{case.what[1:]}.", grade)
-            )
+            evidence.append(Evidence("harm", case.what, f"{case.what[:1].upper()}{case.what[1:]}.", grade))
         so = ", and its gradients vanish" if harmed else ""
         yield self.finding(
             f"The run trains in FP16, but its GradScaler is disabled: the loss is not scaled{so}.",
             evidence=evidence,
             fixes=_fixes(run, seen),
-            location=Location(
-                (), half[0].step, half[-1].step, source=line_of(run, "scale", "backward")
-            ),
+            location=Location((), half[0].step, half[-1].step, source=line_of(run, "scale", "backward")),
             severity=severity,
         )
 

@@ -18,14 +18,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _steps(
-    run: RunBuilder,
-    scaler: str,
-    scale: float,
-    skips: int,
-    *,
-    losses: tuple[float, float] = (2.0, 2.0),
-) -> None:
+def _steps(run: RunBuilder, scaler: str, scale: float, skips: int, *, losses: tuple[float, float] = (2.0, 2.0)) -> None:
     """Twelve steps that begin with `skips`; the loss goes from the first of `losses` to the second."""
     steps = 12
     for step in range(steps):
@@ -34,11 +27,7 @@ def _steps(
             run.step(loss=losses[0] if step < steps // 2 else losses[1])
         run.call("backward", scaled="all", optimizers=["optimizer0"])
         run.call("scaler_step", target="optimizer0").scaler(
-            "skip" if skip else "step",
-            scaler=scaler,
-            optimizer="optimizer0",
-            scale=scale,
-            found_inf=skip,
+            "skip" if skip else "step", scaler=scaler, optimizer="optimizer0", scale=scale, found_inf=skip
         )
         after = scale / 2 if skip else scale
         run.scaler("backoff" if skip else "hold", scaler=scaler, scale=scale, scale_after=after)
@@ -57,12 +46,7 @@ def _new_process(*, entries: int | None = 4, restored: bool = False, skips: int 
 
 
 def _same_process(
-    *,
-    scaler: str = "scaler1",
-    start: float = 65536.0,
-    skips: int = 8,
-    entries: int = 4,
-    loss: float = 1.0,
+    *, scaler: str = "scaler1", start: float = 65536.0, skips: int = 8, entries: int = 4, loss: float = 1.0
 ) -> RunBuilder:
     """A training that is torn down, and goes on in the same process with the given loss."""
     run = RunBuilder().optimizer("SGD").step(loss=2.0)
@@ -96,18 +80,14 @@ class ScalerStateNotRestored(Rule):
     name = "scaler-state-not-restored"
     severity = Severity.WARNING
     needs = ("calls", "scaler")
-    thresholds = {
-        "skips": Threshold(2, "one skip is what a growth of the scale costs at any time"),
-    }
+    thresholds = {"skips": Threshold(2, "one skip is what a growth of the scale costs at any time")}
     HEALTHY = (
         Example("a new training", lambda: _new_process(entries=None)),
         Example("a scaler that is restored", lambda: _new_process(restored=True, skips=0)),
         Example("restored, and yet it steps back", lambda: _new_process(restored=True)),
         Example("folds of a cross-validation", lambda: _same_process(entries=0, loss=2.0)),
         Example("a scale that fits from the start", lambda: _new_process(skips=1)),
-        Example(
-            "the scaler lives on", lambda: _same_process(scaler="scaler0", start=256.0, skips=3)
-        ),
+        Example("the scaler lives on", lambda: _same_process(scaler="scaler0", start=256.0, skips=3)),
     )
     SICK = (
         Example("a new process", _new_process),

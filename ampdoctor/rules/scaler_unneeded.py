@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 _NOT_FOR_BF16 = re.compile(r"not implemented for '?BFloat16", re.IGNORECASE)
 
 
-def _run(
-    dtype: str = "bfloat16", *, top: int = 20, enabled: bool = True, skips: bool = False
-) -> RunBuilder:
+def _run(dtype: str = "bfloat16", *, top: int = 20, enabled: bool = True, skips: bool = False) -> RunBuilder:
     """Steps in `dtype` whose scale doubles up to 2^`top`."""
     run = RunBuilder()
     for step in range(4):
@@ -76,14 +74,13 @@ class ScalerUnneeded(Rule):
     thresholds = {
         "runaway_scale": Threshold(
             2.0**40, "FP16 holds 40 binades: no gradient that it could hold needs a larger scale"
-        ),
+        )
     }
     HEALTHY = (
         Example("FP16", lambda: _run("float16")),
         Example("BF16, with the scaler switched off", lambda: _run(enabled=False)),
         Example(
-            "one operation in FP16",
-            lambda: _run("float32").twin_step(kind="local").op("aten.mm", dtype_out="float16"),
+            "one operation in FP16", lambda: _run("float32").twin_step(kind="local").op("aten.mm", dtype_out="float16")
         ),
     )
     SICK = (
@@ -102,9 +99,7 @@ class ScalerUnneeded(Rule):
         rows = [r for r in run.scaler if r.scale is not None]
         scales = [s for r in rows for s in (r.scale, r.scale_after) if s is not None]
         skipped = self._by_the_scale(run, rows)
-        error = next(
-            (c.error for c in run.calls if c.error and _NOT_FOR_BF16.search(c.error)), None
-        )
+        error = next((c.error for c in run.calls if c.error and _NOT_FOR_BF16.search(c.error)), None)
         if error is None and _NOT_FOR_BF16.search(run.info.exception or ""):
             error = run.info.exception
         evidence = [
@@ -142,9 +137,7 @@ class ScalerUnneeded(Rule):
         large = self.threshold("runaway_scale")
         # Near its end the scaled loss, from which the loss is read, passes FP32's largest number first.
         finite |= {r.step for r in rows if (r.scale or 0.0) > FP32.max / 2**24}
-        return [
-            r for r in rows if r.event == "skip" and (r.scale or 0.0) >= large and r.step in finite
-        ]
+        return [r for r in rows if r.event == "skip" and (r.scale or 0.0) >= large and r.step in finite]
 
 
 def _scale_evidence(scales: Sequence[float]) -> list[Evidence]:
@@ -162,11 +155,7 @@ loss.backward(){comment(line_of(run, "backward"))}
 optimizer.step(){where}"""
     switch = f'scaler = torch.amp.GradScaler("{device_type(run)}", enabled=dtype is torch.float16)'
     return [
-        Fix(
-            "Leave the scaler out",
-            plain,
-            f"No step is skipped for a scale that {title} has no use for.",
-        ),
+        Fix("Leave the scaler out", plain, f"No step is skipped for a scale that {title} has no use for."),
         Fix(
             "Switch it on for FP16 alone",
             switch,

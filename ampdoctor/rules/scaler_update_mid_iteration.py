@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 
 def _run(
-    *,
-    early: bool,
-    late: bool = True,
-    grow: bool = True,
-    cleared: bool = False,
-    scaler: str = "scaler0",
+    *, early: bool, late: bool = True, grow: bool = True, cleared: bool = False, scaler: str = "scaler0"
 ) -> RunBuilder:
     """Two optimizers whose losses are scaled by one scaler; `early` and `late` say where update() is called."""
     run, scale = RunBuilder().optimizer("Adam").optimizer("SGD", optimizer="optimizer1"), 1024.0
@@ -78,9 +73,7 @@ class ScalerUpdateMidIteration(Rule):
     after = ("accum-unscale-mixed",)
     HEALTHY = (
         Example("once, after all steps", lambda: _run(early=False)),
-        Example(
-            "in turns, each with a backward pass of its own", lambda: _run(early=True, cleared=True)
-        ),
+        Example("in turns, each with a backward pass of its own", lambda: _run(early=True, cleared=True)),
         Example("a scaler for each", lambda: _run(early=True, scaler="scaler1")),
     )
     SICK = (

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 _STEPPED = "RuntimeError: step() has already been called since the last update()."
 _AFTER_STEP = "RuntimeError: unscale_() is being called after step()."
-_UNSCALED = (
-    "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
-)
+_UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
 
 
 def _run(*calls: str, refused: str = "scaler_step", error: str = _STEPPED) -> RunBuilder:
@@ -135,9 +133,7 @@ def _evidence(run: Run, refusal: Refusal) -> list[Evidence]:
 def _fixes(refusal: Refusal) -> list[Fix]:
     earlier, at = refusal.earlier, comment(refusal.failure.source)
     before = comment(source_of(earlier)) if earlier is not None else at
-    expected = (
-        "The scaler then takes each iteration by itself, and its scale follows the gradients."
-    )
+    expected = "The scaler then takes each iteration by itself, and its scale follows the gradients."
     if refusal.misuse is Misuse.STEPPED_TWICE:
         code = f"""\
 scaler.step(optimizer){before}

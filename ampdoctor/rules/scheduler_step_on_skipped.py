@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import CallRow
 
 
-def _run(
-    total: int, *, skips: int = 8, steps: int = 24, guarded: bool = False, every: int = 1
-) -> RunBuilder:
+def _run(total: int, *, skips: int = 8, steps: int = 24, guarded: bool = False, every: int = 1) -> RunBuilder:
     """A linear warm-up to 0.1 over `total` scheduler steps, one after each `every` iterations."""
     run, done = RunBuilder(), 0
     for step in range(steps):
@@ -52,18 +50,14 @@ class _Line:
     @property
     def peak(self) -> float:
         """The largest learning rate known of: what the schedule multiplies, or what it has reached."""
-        rates = [
-            r for c in self.steps for r in (c.base_lr, c.lr_before, c.lr_after) if r is not None
-        ]
+        rates = [r for c in self.steps for r in (c.base_lr, c.lr_before, c.lr_after) if r is not None]
         return max(rates, default=0.0)
 
     @property
     def moved(self) -> float | None:
         """How far the rate has moved on the wasted steps, in all."""
         moves = [
-            abs(c.lr_after - c.lr_before)
-            for c in self.wasted
-            if c.lr_after is not None and c.lr_before is not None
+            abs(c.lr_after - c.lr_before) for c in self.wasted if c.lr_after is not None and c.lr_before is not None
         ]
         return sum(moves) if moves and self.peak else None
 
@@ -99,9 +93,8 @@ class SchedulerStepOnSkipped(Rule):
     )  # fmt: skip
     thresholds = {
         "consumed": Threshold(
-            0.05,
-            "a twentieth of the rate's range: less is lost in what people choose it by (1e-3, 3e-4)",
-        ),
+            0.05, "a twentieth of the rate's range: less is lost in what people choose it by (1e-3, 3e-4)"
+        )
     }
     HEALTHY = (
         Example("a guarded scheduler", lambda: _run(10, guarded=True)),
@@ -185,9 +178,7 @@ scaler.update()
 if scaler.get_scale() >= before:  # it falls only where the step was skipped
     scheduler.step(){comment(source)}"""
     expected = "The schedule counts updates, and the warm-up is gone through in full."
-    return Fix(
-        "Advance the scheduler only on steps that were taken", code, expected, Grade.OBSERVED
-    )
+    return Fix("Advance the scheduler only on steps that were taken", code, expected, Grade.OBSERVED)
 
 
 def _lower_scale(run: Run) -> list[Fix]:

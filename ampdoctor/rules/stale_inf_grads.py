@@ -81,9 +81,7 @@ class StaleInfGrads(Rule):
     name = "stale-inf-grads"
     severity = Severity.ERROR
     needs = ("calls.holding_nonfinite", "scaler")
-    thresholds = {
-        "skips": Threshold(2, "one such step is lost; a second shows that nobody clears them"),
-    }
+    thresholds = {"skips": Threshold(2, "one such step is lost; a second shows that nobody clears them")}
     HEALTHY = (
         Example("skips with cleared gradients", lambda: _run(stale=False, skips=6)),
         Example("a forward pass that is NaN", lambda: _run(stale=False, skips=6, loss=math.nan)),
@@ -107,9 +105,7 @@ class StaleInfGrads(Rule):
         origin, (last, _) = stale.origin, stale.skips[-1]
         kind = type_of(run, origin.optimizer)
         losses = {s.step: s.loss for s in run.steps}
-        finite = sum(
-            (loss := losses.get(t.step)) is not None and math.isfinite(loss) for t, _ in stale.skips
-        )
+        finite = sum((loss := losses.get(t.step)) is not None and math.isfinite(loss) for t, _ in stale.skips)
         evidence = [
             Evidence(
                 "overflow_step", origin.step, f"The scaler finds an infinity on step {origin.step} and skips it."

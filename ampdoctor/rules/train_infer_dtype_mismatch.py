@@ -73,7 +73,7 @@ class TrainInferDtypeMismatch(Rule):
         "ratio_error": Threshold(
             FP16.eps,
             "one rounding to FP16 of a log-probability between 1 and 2 moves it by so much, one to FP32 far less",
-        ),
+        )
     }
     HEALTHY = (
         Example("the same precision", lambda: _run("bfloat16", "bfloat16")),

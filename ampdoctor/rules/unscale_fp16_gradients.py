@@ -57,10 +57,7 @@ class UnscaleFp16Gradients(Rule):
         ),
         Example("another exception", lambda: _refused(error="RuntimeError: unscale_() is being called after step().")),
     )  # fmt: skip
-    SICK = (
-        Example("by unscale_", _refused),
-        Example("by step", lambda: _refused("scaler_step")),
-    )
+    SICK = (Example("by unscale_", _refused), Example("by step", lambda: _refused("scaler_step")))
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = matching(run, FP16_GRADIENTS)
@@ -84,9 +81,7 @@ def _weights(half: list[ModuleRow]) -> list[Evidence]:
     if not half:
         return []
     count = sum(m.trainable for m in half)
-    names = ", ".join(f"`{m.module or m.type}`" for m in half[:3]) + (
-        ", …" if len(half) > 3 else ""
-    )
+    names = ", ".join(f"`{m.module or m.type}`" for m in half[:3]) + (", …" if len(half) > 3 else "")
     text = f"{counted(count, 'trained parameter')} in {counted(len(half), 'module')} are FP16: {names}."
     return [Evidence("fp16_trained_parameters", count, text)]
 
@@ -106,8 +101,6 @@ with torch.autocast(...):  # keep it: it casts the weights for each forward pass
 scaler.scale(loss).backward(){where}"""
     whole = half and all(m.trainable == m.parameters for m in half)
     expected = "Gradients are FP32 then, and the scaler takes them" + (
-        "; a model loaded with torch_dtype=torch.float16 can be loaded in FP32 instead."
-        if whole
-        else "."
+        "; a model loaded with torch_dtype=torch.float16 can be loaded in FP32 instead." if whole else "."
     )
     return Fix("Hold the trained weights in FP32", code, expected, Grade.OBSERVED)

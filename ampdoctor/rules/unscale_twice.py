@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.trace.run import Run
 
-_AGAIN = (
-    "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
-)
+_AGAIN = "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
 _AFTER_STEP = "RuntimeError: unscale_() is being called after step()."
 
 
@@ -125,14 +123,10 @@ if last_micro_batch:
 scaler.unscale_(optimizer)  # before the step, or not at all{at}
 scaler.step(optimizer){before}
 scaler.update()"""
-        return Fix(
-            "Unscale before the step", code, "After it nothing is left to unscale.", Grade.OBSERVED
-        )
+        return Fix("Unscale before the step", code, "After it nothing is left to unscale.", Grade.OBSERVED)
     code = f"""\
 scaler.unscale_(optimizer){before}
 # remove the second call{at}
 scaler.step(optimizer)
 scaler.update()"""
-    return Fix(
-        "Unscale once", code, "The gradients are unscaled after the first call.", Grade.OBSERVED
-    )
+    return Fix("Unscale once", code, "The gradients are unscaled after the first call.", Grade.OBSERVED)

@@ -18,28 +18,17 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import CallRow
 
 
-def _run(
-    *backwards: str, reaches: str = "optimizer0", scale: float = 4096.0, factor: float = 1.0
-) -> RunBuilder:
+def _run(*backwards: str, reaches: str = "optimizer0", scale: float = 4096.0, factor: float = 1.0) -> RunBuilder:
     """Three steps with one backward pass of each kind in `backwards`; the unscaled ones reach `reaches`."""
     run = RunBuilder()
     for _ in range(3):
         run.step(loss=2.0, loss_scale=scale).call("zero_grad", target="optimizer0")
         for line, scaled in enumerate(backwards, 40):
             reached = [reaches if scaled == "none" else "optimizer0"]
-            run.call(
-                "backward",
-                scaled=scaled,
-                factor=factor,
-                optimizers=reached,
-                file="train.py",
-                line=line,
-            )
+            run.call("backward", scaled=scaled, factor=factor, optimizers=reached, file="train.py", line=line)
         if reaches != "optimizer0":
             run.call("optimizer_step", target=reaches)
-        run.call("scaler_step", target="optimizer0").scaler(
-            "step", optimizer="optimizer0", scale=scale
-        )
+        run.call("scaler_step", target="optimizer0").scaler("step", optimizer="optimizer0", scale=scale)
         run.call("update", target="scaler0")
     return run
 
@@ -68,16 +57,10 @@ class UnscaledBackward(Rule):
     name = "unscaled-backward"
     severity = Severity.ERROR
     needs = ("steps", "calls")
-    thresholds = {
-        "factor_tolerance": Threshold(
-            0.01, "a factor within 1 % of the scale is the scale, written by hand"
-        ),
-    }
+    thresholds = {"factor_tolerance": Threshold(0.01, "a factor within 1 % of the scale is the scale, written by hand")}
     HEALTHY = (
         Example("every loss scaled", lambda: _run("all", "all")),
-        Example(
-            "another optimizer, without scaler", lambda: _run("all", "none", reaches="optimizer1")
-        ),
+        Example("another optimizer, without scaler", lambda: _run("all", "none", reaches="optimizer1")),
         Example("scaled by hand with the same factor", lambda: _run("none", factor=4096.0)),
         Example("a scale of 1", lambda: _run("none", scale=1.0)),
     )
@@ -100,9 +83,7 @@ class UnscaledBackward(Rule):
     def _bypasses(self, step: ScaledStep, call: CallRow) -> bool:
         if call.scaled not in {"none", "some"} or step.scale == 1.0:
             return False
-        by_hand = math.isclose(
-            call.factor or 1.0, step.scale, rel_tol=self.threshold("factor_tolerance")
-        )
+        by_hand = math.isclose(call.factor or 1.0, step.scale, rel_tol=self.threshold("factor_tolerance"))
         return not by_hand
 
     def _finding(self, cases: list[tuple[ScaledStep, CallRow]], total: int) -> Finding:

@@ -41,9 +41,7 @@ def _run(
             run.tensor(name, "activation", dtype=dtype, exponents={0: 100})
         for layer in range(8):
             gradient = {top - binades * (7 - layer): 100}
-            run.tensor(
-                f"body.{layer}", "weight_grad", slot="weight", exponents=gradient, shape=[10, 10]
-            )
+            run.tensor(f"body.{layer}", "weight_grad", slot="weight", exponents=gradient, shape=[10, 10])
     return run
 
 
@@ -92,8 +90,7 @@ class VanishingGradient(Rule):
             "as much, some did",
         ),
         "trend": Threshold(
-            0.8,
-            "nearly every layer's is smaller than that of the one after it: it is depth, and not one odd layer",
+            0.8, "nearly every layer's is smaller than that of the one after it: it is depth, and not one odd layer"
         ),
         "standstill": Threshold(0.9, "a loss within a tenth of its start has not begun to fall"),
         "learning": Threshold(0.5, "a loss that has halved is falling: what is trained is enough"),

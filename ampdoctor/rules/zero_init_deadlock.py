@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(
-    *, a: float = 0.0, moves_from: int = 99, arrives: bool = True, steps: int = 5
-) -> RunBuilder:
+def _run(*, a: float = 0.0, moves_from: int = 99, arrives: bool = True, steps: int = 5) -> RunBuilder:
     """An adapter of two factors; A holds `a`, and from a step on B has a gradient and moves."""
     run = RunBuilder(device="cuda: NVIDIA A100")
 
@@ -70,10 +68,7 @@ class ZeroInitDeadlock(Rule):
         Example("LoRA with B at zero, seen on its first step only", lambda: _run(a=1.0, steps=1)),
         Example("an adapter that the loss does not use", lambda: _run(arrives=False)),
     )
-    SICK = (
-        Example("LoRA with both at zero", _run),
-        Example("the same in a short run", lambda: _run(steps=3)),
-    )
+    SICK = (Example("LoRA with both at zero", _run), Example("the same in a short run", lambda: _run(steps=3)))
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = deadlocked(run)
@@ -119,9 +114,7 @@ class ZeroInitDeadlock(Rule):
 
 def _fix(found: Deadlocked) -> Fix:
     """Start one factor of each pair at random: the first matrix of it."""
-    chosen = [
-        next((row for row in lock.pair if len(row.shape) > 1), lock.pair[0]) for lock in found.locks
-    ]
+    chosen = [next((row for row in lock.pair if len(row.shape) > 1), lock.pair[0]) for lock in found.locks]
     lines = [
         f'torch.nn.init.kaiming_uniform_(model.get_parameter("{row.site}"), a=5**0.5)'
         if len(row.shape) > 1

@@ -117,9 +117,7 @@ def read_info(folder: Path) -> RunInfo:
 def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is a file, not a run folder" if folder.exists() else "does not exist"
-        raise RunNotFoundError(
-            f"{folder} {what}", hint="give the folder that `ampdoctor run` named"
-        )
+        raise RunNotFoundError(f"{folder} {what}", hint="give the folder that `ampdoctor run` named")
     if not (folder / FILE_NAME).is_file():
         raise RunNotFoundError(
             f"{folder} is not a run: it has no {FILE_NAME}",

@@ -204,9 +204,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 def ranks_of(folder: Path) -> tuple[int, ...]:
     """Return the ranks that recorded tables into `folder`, in order."""
-    found = {
-        path.stem.rpartition("-")[2] for name in TABLES for path in folder.glob(f"{name}-*.arrows")
-    }
+    found = {path.stem.rpartition("-")[2] for name in TABLES for path in folder.glob(f"{name}-*.arrows")}
     return tuple(sorted(int(rank) for rank in found if rank.isdecimal()))
 
 

@@ -69,9 +69,7 @@ def read_stream(path: Path, table: Table, choose: Choice | None = None) -> Strea
         # Mapped, not read: of a long run most is never looked at.
         data = pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
     except OSError as error:
-        raise TraceCorruptError(
-            f"cannot read {path}: {error.strerror or error}", hint=_WITHOUT_IT
-        ) from None
+        raise TraceCorruptError(f"cannot read {path}: {error.strerror or error}", hint=_WITHOUT_IT) from None
     head = data[: len(_CONTINUATION)].to_pybytes()
     if not head.startswith(_CONTINUATION[: len(head)]):
         raise TraceCorruptError(f"{path} is not an Arrow stream", hint=_WITHOUT_IT)
@@ -192,11 +190,7 @@ def _column(found: pa.Table, names: list[str], column: Column, path: Path) -> pa
     try:
         values = found[column.name].cast(column.type)
     except pa.ArrowException as error:
-        raise TraceCorruptError(
-            f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT
-        ) from None
+        raise TraceCorruptError(f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT) from None
     if values.null_count and not column.nullable:
-        raise TraceCorruptError(
-            f"{path}: column {column.name} has nulls, which it can't have", hint=_WITHOUT_IT
-        )
+        raise TraceCorruptError(f"{path}: column {column.name} has nulls, which it can't have", hint=_WITHOUT_IT)
     return values

@@ -54,8 +54,7 @@ def prepare_folder(folder: Path, *, force: bool = False) -> None:
         ) from None
     if occupied:
         raise OutputExistsError(
-            f"{folder} is not empty",
-            hint="choose another with --out, or add --force to replace the run",
+            f"{folder} is not empty", hint="choose another with --out, or add --force to replace the run"
         )
 
 

@@ -105,9 +105,7 @@ def train(steps: int) -> None:
     torch.manual_seed(0)
     model = Bert().to(device)
     criterion = LabelSmoothing(LABEL_SMOOTHING)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01)
     data = batches(load_sequences())
     for step in range(1, steps + 1):
         optimizer.zero_grad()

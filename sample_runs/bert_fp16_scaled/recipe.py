@@ -101,9 +101,7 @@ def train(steps: int) -> None:
     torch.manual_seed(0)
     model = Bert().to(device)
     criterion = LabelSmoothing(LABEL_SMOOTHING)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.01)
     scaler = torch.amp.GradScaler(device)
     data = batches(load_sequences())
     for step in range(1, steps + 1):

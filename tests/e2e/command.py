@@ -19,9 +19,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(REPOSITORY), **variables}
 
 
-def ampdoctor(
-    *arguments: object, cwd: Path, stdin: str = "", **variables: str
-) -> subprocess.CompletedProcess[str]:
+def ampdoctor(*arguments: object, cwd: Path, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `ampdoctor` with `arguments` to its end."""
     return subprocess.run(
         [*AMPDOCTOR, *map(str, arguments)],

@@ -63,9 +63,7 @@ def test_the_command_refuses(tmp_path: Path, arguments: list[str], message: str)
 def test_a_default_folder_that_cannot_be_made_is_told_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("open('started', 'w')")
     (tmp_path / "ampdoctor-runs").write_text("a file in the way")
-    _assert_told(
-        ampdoctor("run", "train.py", cwd=tmp_path), "cannot write to ampdoctor-runs/train-"
-    )
+    _assert_told(ampdoctor("run", "train.py", cwd=tmp_path), "cannot write to ampdoctor-runs/train-")
     assert not (tmp_path / "started").exists()
 
 

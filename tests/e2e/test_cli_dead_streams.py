@@ -35,9 +35,7 @@ def _shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_training_does_not_mind_a_dead_stderr(tmp_path: Path, line: str) -> None:
-    (tmp_path / "train.py").write_text(
-        "import time; time.sleep(0.2); open('trained', 'w'); exit(7)"
-    )
+    (tmp_path / "train.py").write_text("import time; time.sleep(0.2); open('trained', 'w'); exit(7)")
     process = _shell(line, tmp_path)
     assert process.returncode == 7, process.stderr
     assert (tmp_path / "trained").exists()
@@ -52,12 +50,9 @@ def test_a_reader_that_leaves_is_no_error(tmp_path: Path, extra: str) -> None:
 
 @pytest.mark.parametrize("extra", ["", " --format json"])
 @pytest.mark.parametrize(
-    ("to", "message"),
-    [(">/dev/full", "cannot write the output: No space left"), (">&-", "no standard output")],
+    ("to", "message"), [(">/dev/full", "cannot write the output: No space left"), (">&-", "no standard output")]
 )
-def test_an_output_that_cannot_be_written_is_told(
-    tmp_path: Path, extra: str, to: str, message: str
-) -> None:
+def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, extra: str, to: str, message: str) -> None:
     write_run(tmp_path / "run")
     process = _shell(f"ampdoctor diagnose run{extra} {to}", tmp_path)
     assert process.returncode == 2

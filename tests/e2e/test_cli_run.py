@@ -86,9 +86,7 @@ def test_everything_after_the_module_belongs_to_it(tmp_path: Path, arguments: li
         "raise SystemExit(300)",
     ],
 )
-def test_the_exit_code_is_the_scripts_own(
-    tmp_path: Path, script: Callable[[str], Path], source: str
-) -> None:
+def test_the_exit_code_is_the_scripts_own(tmp_path: Path, script: Callable[[str], Path], source: str) -> None:
     script(source)
     expected = _python("train.py", cwd=tmp_path)
     process = ampdoctor("run", "train.py", cwd=tmp_path)
@@ -129,9 +127,7 @@ def test_a_script_that_records_nothing_is_told_so_and_leaves_nothing(
 
 
 def test_quiet_prints_nothing(tmp_path: Path) -> None:
-    process = ampdoctor(
-        "run", "--quiet", "--out", "here", SCRIPTS / "fake_training.py", "3", cwd=tmp_path
-    )
+    process = ampdoctor("run", "--quiet", "--out", "here", SCRIPTS / "fake_training.py", "3", cwd=tmp_path)
     assert process.stdout == "trained\n"
     assert process.stderr == ""
 

@@ -65,9 +65,7 @@ def terminal() -> Iterator[tuple[int, int]]:
     os.close(theirs)
 
 
-def test_ctrl_c_reaches_the_script_once_and_its_diagnosis_follows(
-    tmp_path: Path, terminal: tuple[int, int]
-) -> None:
+def test_ctrl_c_reaches_the_script_once_and_its_diagnosis_follows(tmp_path: Path, terminal: tuple[int, int]) -> None:
     session = _Session(tmp_path, terminal=terminal[1])
     os.write(terminal[0], b"\x03")
     code, _, err = session.end()
@@ -84,19 +82,9 @@ def test_a_script_that_handles_ctrl_c_goes_on(tmp_path: Path, terminal: tuple[in
 
 
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGTERM,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-    ],
+    "number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 )
-def test_what_is_sent_to_us_alone_reaches_the_script(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_what_is_sent_to_us_alone_reaches_the_script(tmp_path: Path, number: signal.Signals) -> None:
     session = _Session(tmp_path, _prints_and_exits(number, 9))
     session.process.send_signal(number)
     code, out, err = session.end()

@@ -42,9 +42,7 @@ def test_trace_is_small_enough_to_commit(folder: Path) -> None:
 
 
 def test_the_collapse_is_found_by_its_cause() -> None:
-    diagnosis = json.loads(
-        (FOLDERS[0].parent / "bert_fp16_collapse" / "expected.json").read_text(encoding="utf-8")
-    )
+    diagnosis = json.loads((FOLDERS[0].parent / "bert_fp16_collapse" / "expected.json").read_text(encoding="utf-8"))
     assert diagnosis["findings"][0]["name"] == "gradient-underflow"
 
 

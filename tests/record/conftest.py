@@ -93,11 +93,7 @@ def hooks_in_place() -> dict[str, Any]:
     found |= _scheduler_steps()
     for name in dir(torch.amp.GradScaler):
         found[f"GradScaler.{name}"] = inspect.getattr_static(torch.amp.GradScaler, name)
-    for holder in (
-        torch.nn.utils,
-        torch.nn.utils.clip_grad,
-        sys.modules["torch.nn.utils.clip_grad"],
-    ):
+    for holder in (torch.nn.utils, torch.nn.utils.clip_grad, sys.modules["torch.nn.utils.clip_grad"]):
         for name in ("clip_grad_norm_", "clip_grad_value_"):
             found[f"{holder.__name__}.{name}"] = getattr(holder, name)
     for holder in (module_hooks, optimizer_hooks):
@@ -110,9 +106,7 @@ def hooks_in_place() -> dict[str, Any]:
 def _scheduler_steps() -> dict[str, Any]:
     kinds = vars(torch.optim.lr_scheduler).items()
     return {
-        f"{name}.step": vars(kind)["step"]
-        for name, kind in kinds
-        if isinstance(kind, type) and "step" in vars(kind)
+        f"{name}.step": vars(kind)["step"] for name, kind in kinds if isinstance(kind, type) and "step" in vars(kind)
     }
 
 
@@ -121,6 +115,5 @@ def _own_hooks(module: nn.Module) -> list[str]:
     return [
         name
         for name, hooks in vars(module).items()
-        if name.endswith("_hooks")
-        and any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
+        if name.endswith("_hooks") and any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
     ]

@@ -41,9 +41,7 @@ class Launched:
         monkeypatch.delenv(RECORDING_VARIABLE, raising=False)
         self._monkeypatch = monkeypatch
 
-    def record(
-        self, *arguments: str, strict: bool = True, every: int | None = 1
-    ) -> subprocess.Popen[bytes]:
+    def record(self, *arguments: str, strict: bool = True, every: int | None = 1) -> subprocess.Popen[bytes]:
         """Start `arguments` under the recorder; what it writes goes to files beside the run."""
         prepare_folder(self.folder)
         recording = Recording(self.folder, every=every, strict=strict)
@@ -65,9 +63,7 @@ class Launched:
 
     def both(self, *arguments: str) -> tuple[Ended, Ended]:
         """Run `arguments` as plain python and, at the same time, under the recorder."""
-        plain = subprocess.Popen(
-            python_command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        plain = subprocess.Popen(python_command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         recorded = self.ended(self.record(*arguments))
         out, err = plain.communicate(timeout=TIMEOUT_S)
         return Ended(plain.returncode, out, err), recorded

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def gan(steps: int) -> Outcome:
     """Two optimizers and one scaler take turns."""
     seed()
-    generator = nn.Sequential(
-        nn.Linear(4, FEATURES), nn.ReLU(inplace=True), nn.Linear(FEATURES, FEATURES)
-    )
+    generator = nn.Sequential(nn.Linear(4, FEATURES), nn.ReLU(inplace=True), nn.Linear(FEATURES, FEATURES))
     critic = nn.Sequential(nn.Linear(FEATURES, 8), nn.LeakyReLU(0.2), nn.Linear(8, 1))
     for_generator = torch.optim.Adam(generator.parameters(), lr=1e-2)
     for_critic = torch.optim.SGD(critic.parameters(), lr=1e-2, momentum=0.5)
@@ -42,23 +40,16 @@ def gan(steps: int) -> Outcome:
         scaler.step(for_generator)
         scaler.update()
         losses += [loss.detach(), adversarial.detach()]
-    return _outcome(
-        [generator, critic], [for_generator, for_critic], losses=losses, scaler=scaler.state_dict()
-    )
+    return _outcome([generator, critic], [for_generator, for_critic], losses=losses, scaler=scaler.state_dict())
 
 
 def by_hand(steps: int) -> Outcome:
     """No optimizer: the weights are bare tensors, updated in place."""
     seed()
-    weights = [
-        torch.randn(FEATURES, 8, requires_grad=True),
-        torch.randn(8, CLASSES, requires_grad=True),
-    ]
+    weights = [torch.randn(FEATURES, 8, requires_grad=True), torch.randn(8, CLASSES, requires_grad=True)]
     losses = []
     for _ in range(steps):
-        loss = F.cross_entropy(
-            torch.tanh(torch.randn(4, FEATURES) @ weights[0]) @ weights[1], torch.arange(4)
-        )
+        loss = F.cross_entropy(torch.tanh(torch.randn(4, FEATURES) @ weights[0]) @ weights[1], torch.arange(4))
         loss.backward()
         with torch.no_grad():
             for weight in weights:
@@ -118,9 +109,7 @@ def hooks_of_the_users(steps: int) -> Outcome:
 def evaluation_and_average(steps: int) -> Outcome:
     """Evaluation under no_grad and inference_mode, an averaged copy of the model, a schedule, a frozen layer."""
     seed()
-    model = nn.Sequential(
-        nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES)
-    )
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES))
     model[0].requires_grad_(requires_grad=False)
     average = copy.deepcopy(model)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-2)
@@ -174,10 +163,7 @@ def special_modules(steps: int) -> Outcome:
     spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(8, CLASSES))
     model = nn.Sequential(lazy, nn.Tanh(), normed, spectral)
     model(torch.zeros(2, FEATURES))
-    optimizers = [
-        torch.optim.SparseAdam(embedding.parameters()),
-        torch.optim.Adam(model.parameters(), lr=1e-2),
-    ]
+    optimizers = [torch.optim.SparseAdam(embedding.parameters()), torch.optim.Adam(model.parameters(), lr=1e-2)]
     losses = []
     for _ in range(steps):
         loss = F.cross_entropy(model(embedding(torch.randint(6, (4,)))), torch.arange(4))

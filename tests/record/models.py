@@ -16,9 +16,7 @@ CLASSES = 4
 
 def mlp() -> nn.Sequential:
     """An in-place ReLU overwrites its input, the output of the layer before."""
-    return nn.Sequential(
-        nn.Linear(FEATURES, 16), nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(16, CLASSES)
-    )
+    return nn.Sequential(nn.Linear(FEATURES, 16), nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(16, CLASSES))
 
 
 class ConvNet(nn.Module):

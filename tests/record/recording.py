@@ -45,9 +45,7 @@ class Recording:
 
     def calls(self, *kinds: str, **columns: Any) -> list[CallRow]:
         """Return the calls of `kinds` (all without any)."""
-        return [
-            c for c in self.run.calls if (not kinds or c.call in kinds) and _matches(c, columns)
-        ]
+        return [c for c in self.run.calls if (not kinds or c.call in kinds) and _matches(c, columns)]
 
     def events(self, **columns: Any) -> list[ScalerRow]:
         """Return the scaler events."""

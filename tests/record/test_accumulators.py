@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 STEPS = 7
 
 
-def _train(
-    recording: Recording, after: Callable[[nn.Linear, torch.Tensor], object]
-) -> list[AccumulatorRow]:
+def _train(recording: Recording, after: Callable[[nn.Linear, torch.Tensor], object]) -> list[AccumulatorRow]:
     """Record a training in FP32 that calls `after` once its step is over; return what was seen, last step first."""
     model = nn.Linear(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -88,13 +86,7 @@ def test_an_average_of_weights_is_known_however_it_is_written(
         update(averages, model)
 
     last = _train(recording, after)[0]
-    assert (last.kind, last.added, last.dtype, last.calls, last.numel) == (
-        "average",
-        "weight",
-        "bfloat16",
-        2,
-        36,
-    )
+    assert (last.kind, last.added, last.dtype, last.calls, last.numel) == ("average", "weight", "bfloat16", 2, 36)
     # A thousandth of the way is nothing in BF16.
     assert last.absorbed == last.nonzero > 0
     assert last.energy_absorbed == 1.0

@@ -12,13 +12,7 @@ from ampdoctor.trace.schema import StepRow
 
 
 def _row(loss: float | None, **columns: Any) -> StepRow:
-    values: dict[str, Any] = {
-        "step": 0,
-        "time": 0.0,
-        "wall_ms": 1.0,
-        "micro_batches": 1,
-        "examined": False,
-    }
+    values: dict[str, Any] = {"step": 0, "time": 0.0, "wall_ms": 1.0, "micro_batches": 1, "examined": False}
     return StepRow(**(values | {"loss": loss} | columns))
 
 

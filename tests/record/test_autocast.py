@@ -123,9 +123,7 @@ def test_a_decorated_function_and_the_older_names(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("cache", [True, False])
-def test_copies_of_weights_that_are_older_than_the_weights(
-    recording: Recording, cache: bool
-) -> None:
+def test_copies_of_weights_that_are_older_than_the_weights(recording: Recording, cache: bool) -> None:
     model, optimizer = _linear()
     with recording.start(every=1), torch.autocast("cpu", dtype=BF16, cache_enabled=cache):
         for _ in range(3):

@@ -53,9 +53,7 @@ TRAININGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("settings", TRAININGS.values(), ids=TRAININGS.keys())
-def test_a_training_is_the_same_under_the_recorder(
-    settings: dict[str, Any], tmp_path_factory: Any
-) -> None:
+def test_a_training_is_the_same_under_the_recorder(settings: dict[str, Any], tmp_path_factory: Any) -> None:
     alone = Training(**settings).run(STEPS)
     # The default schedule, which takes hooks off and on again, with every optimizer and a scaler that skips.
     default_too = settings.get("precision") == "fp16" and "model" not in settings

@@ -53,12 +53,8 @@ def test_the_usual_order_with_its_lines(recording: Recording) -> None:
         ("update", "scaler0", start + 7),
     ]
     here = os.path.relpath(__file__)
-    assert {(c.file, c.function) for c in recording.calls()} == {
-        (here, "test_the_usual_order_with_its_lines")
-    }
-    assert {(c.step, c.micro_batch) for c in recording.calls("zero_grad", "scale", "backward")} == {
-        (0, 0)
-    }
+    assert {(c.file, c.function) for c in recording.calls()} == {(here, "test_the_usual_order_with_its_lines")}
+    assert {(c.step, c.micro_batch) for c in recording.calls("zero_grad", "scale", "backward")} == {(0, 0)}
     assert {(c.step, c.micro_batch) for c in recording.calls("unscale", "update")} == {(0, 1)}
     assert not [c for c in recording.calls() if c.error or c.autocast]
 
@@ -108,14 +104,9 @@ def test_a_working_directory_that_is_gone(
 
 def test_code_without_a_file(recorder: Any, recording: Recording) -> None:
     model, optimizer = _model()
-    exec(
-        "model(x).sum().backward(); optimizer.step()",
-        {"model": model, "x": torch.ones(1, 2), "optimizer": optimizer},
-    )
+    exec("model(x).sum().backward(); optimizer.step()", {"model": model, "x": torch.ones(1, 2), "optimizer": optimizer})
     recorder.stop()
-    assert {(c.file, c.line, c.function) for c in recording.calls()} == {
-        ("<string>", 1, "<module>")
-    }
+    assert {(c.file, c.line, c.function) for c in recording.calls()} == {("<string>", 1, "<module>")}
 
 
 def test_a_call_from_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,12 +114,8 @@ def test_a_call_from_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert callsite.call_site() == callsite.CallSite(None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16"), (None, None)]
-)
-def test_autocast_at_the_call(
-    recording: Recording, dtype: torch.dtype | None, name: str | None
-) -> None:
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16"), (None, None)])
+def test_autocast_at_the_call(recording: Recording, dtype: torch.dtype | None, name: str | None) -> None:
     model, optimizer = _model()
     with recording.start(every=1), torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
         model(torch.ones(1, 2)).sum().backward()
@@ -174,9 +161,7 @@ def test_a_call_that_raises(recording: Recording) -> None:
         optimizer.step()
     first, second = recording.calls("backward")
     assert first.error is None
-    assert str(second.error).startswith(
-        "RuntimeError: Trying to backward through the graph a second time"
-    )
+    assert str(second.error).startswith("RuntimeError: Trying to backward through the graph a second time")
     assert recording.run.info.status == "complete"
 
 
@@ -206,10 +191,7 @@ def test_which_optimizers_a_backward_pass_reaches(recording: Recording) -> None:
         second(first(torch.ones(1, 2)).detach()).sum().backward()
         for optimizer in optimizers:
             optimizer.step()
-    assert [c.optimizers for c in recording.calls("backward")] == [
-        ["optimizer0", "optimizer1"],
-        ["optimizer1"],
-    ]
+    assert [c.optimizers for c in recording.calls("backward")] == [["optimizer0", "optimizer1"], ["optimizer1"]]
 
 
 def test_what_it_reaches_is_not_asked_on_other_steps(recording: Recording) -> None:
@@ -245,7 +227,5 @@ def test_no_closure(recording: Recording, arguments: tuple[Any, ...]) -> None:
     with recording.start(every=1):
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step(*arguments)
-    gradients, updates = (
-        [r.seq for r in recording.tensors(role)] for role in ("weight_grad", "update")
-    )
+    gradients, updates = ([r.seq for r in recording.tensors(role)] for role in ("weight_grad", "update"))
     assert max(gradients) < min(updates)

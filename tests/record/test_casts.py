@@ -90,7 +90,4 @@ def test_a_second_pass_of_the_same_graph_is_measured_again(recording: Recording)
         loss.backward()
         optimizer.step()
     assert [r.micro_batch for r in recording.tensors(slot="cast", module="body")] == [0, 1]
-    assert [r.micro_batch for r in recording.tensors("grad_output", slot="out", module="body")] == [
-        0,
-        1,
-    ]
+    assert [r.micro_batch for r in recording.tensors("grad_output", slot="out", module="body")] == [0, 1]

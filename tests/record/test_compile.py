@@ -82,19 +82,13 @@ class Compiled:
             if step == STEPS // 2 and self.halfway is not None:
                 self.halfway()
             optimizer.zero_grad()
-            with torch.autocast(
-                "cpu", self.precision or torch.bfloat16, enabled=self.precision is not None
-            ):
-                loss = F.cross_entropy(
-                    forward(torch.randn(4, FEATURES)).float(), torch.arange(4) % CLASSES
-                )
+            with torch.autocast("cpu", self.precision or torch.bfloat16, enabled=self.precision is not None):
+                loss = F.cross_entropy(forward(torch.randn(4, FEATURES)).float(), torch.arange(4) % CLASSES)
             loss.backward()
             optimizer.step()
             losses.append(loss.detach())
         self.graphs, self.breaks = counter.frame_count, dict(counters["graph_break"])
-        return Outcome.of(
-            losses=losses, parameters=list(model.parameters()), state=optimizer.state_dict()
-        )
+        return Outcome.of(losses=losses, parameters=list(model.parameters()), state=optimizer.state_dict())
 
     def _compiled(self, model: nn.Module, backend: Any) -> Callable[[torch.Tensor], torch.Tensor]:
         if self.how == "torch.compile":
@@ -115,10 +109,7 @@ CASES: dict[str, dict[str, Any]] = {
     "torch.compile": {},
     "module.compile": {"how": "module.compile", "model": Residual},
     "function": {"how": "function"},
-    "parts": {
-        "how": "parts",
-        "model": lambda: nn.Sequential(nn.Linear(FEATURES, FEATURES), Residual()),
-    },
+    "parts": {"how": "parts", "model": lambda: nn.Sequential(nn.Linear(FEATURES, FEATURES), Residual())},
     "transformer": {"model": Transformer},
     "bf16": {"precision": torch.bfloat16},
     "fp16, aot_eager": {"precision": torch.float16, "backend": "aot_eager"},
@@ -171,11 +162,7 @@ def test_a_compiled_optimizer(recording: Recording) -> None:
             optimizer.zero_grad()
             model(torch.randn(2, FEATURES)).square().mean().backward()
             step()
-        return (
-            Outcome.of(parameters=list(model.parameters())),
-            counter.frame_count,
-            dict(counters["graph_break"]),
-        )
+        return (Outcome.of(parameters=list(model.parameters())), counter.frame_count, dict(counters["graph_break"]))
 
     expected, graphs, breaks = train()
     with recording.start(every=1):
@@ -184,9 +171,7 @@ def test_a_compiled_optimizer(recording: Recording) -> None:
     assert (ours, our_breaks) == (graphs, breaks)
 
 
-def test_steps_that_are_not_seen_end_all_the_same(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_steps_that_are_not_seen_end_all_the_same(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ampdoctor.record.step_ends.MOST_MICRO_BATCHES", 3)
     model = nn.Linear(FEATURES, CLASSES)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -35,9 +35,7 @@ def test_a_run_tells_where_and_with_what(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize(("value", "size"), [("4", 4), ("", 1), (None, 1)])
-def test_the_number_of_processes(
-    value: str | None, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_processes(value: str | None, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     if value is not None:
         monkeypatch.setenv("WORLD_SIZE", value)
@@ -52,32 +50,17 @@ def repository_with_a_commit(tmp_path: Path) -> tuple[Path, str]:
     work = tmp_path / "work"
     work.mkdir()
     _git(work, "init", "--quiet")
-    _git(
-        work,
-        "-c",
-        "user.name=n",
-        "-c",
-        "user.email=e",
-        "commit",
-        "--quiet",
-        "--allow-empty",
-        "-m",
-        "m",
-    )
+    _git(work, "-c", "user.name=n", "-c", "user.email=e", "commit", "--quiet", "--allow-empty", "-m", "m")
     return work, _git(work, "rev-parse", "HEAD")
 
 
 def _git(folder: Path, *arguments: str) -> str:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env=clean
-    )
+    done = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True, env=clean)
     return done.stdout.strip()
 
 
-def test_the_commit_is_read_from_the_files(
-    repository_with_a_commit: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_the_commit_is_read_from_the_files(repository_with_a_commit: tuple[Path, str], tmp_path: Path) -> None:
     work, commit = repository_with_a_commit
     (work / "below").mkdir()
     assert _git_commit(work) == _git_commit(work / "below") == commit

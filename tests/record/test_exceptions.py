@@ -42,9 +42,7 @@ def errors(recording: Recording) -> list[CallRow]:
     return [row for row in recording.run.calls if row.error]
 
 
-def test_an_exception_that_leaves_an_autocast_block_is_noted_once(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_an_exception_that_leaves_an_autocast_block_is_noted_once(recorder: Recorder, recording: Recording) -> None:
     model = nn.Sequential(nn.Linear(3, 3), Broken())
     with pytest.raises(RuntimeError), torch.autocast("cpu"), torch.autocast("cpu", torch.float16):
         model(torch.ones(2, 3).half())
@@ -59,9 +57,7 @@ def test_an_exception_that_leaves_an_autocast_block_is_noted_once(
     assert row.anomaly_mode is False
 
 
-def test_an_exception_that_leaves_a_module_is_noted_without_autocast(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_an_exception_that_leaves_a_module_is_noted_without_autocast(recorder: Recorder, recording: Recording) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3).half())
     with pytest.raises(RuntimeError, match="same dtype"):
         model(torch.ones(2, 3))
@@ -71,9 +67,7 @@ def test_an_exception_that_leaves_a_module_is_noted_without_autocast(
     assert (row.error_file, row.error_line) == (row.file, row.line)
 
 
-def test_a_module_called_while_an_exception_is_handled_tells_nothing(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_a_module_called_while_an_exception_is_handled_tells_nothing(recorder: Recorder, recording: Recording) -> None:
     try:
         raise ValueError("of the user's own")
     except ValueError:
@@ -82,9 +76,7 @@ def test_a_module_called_while_an_exception_is_handled_tells_nothing(
     assert errors(recording) == []
 
 
-def test_a_backward_pass_tells_the_custom_function_and_the_loss(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_a_backward_pass_tells_the_custom_function_and_the_loss(recorder: Recorder, recording: Recording) -> None:
     x, weight = torch.ones(2, 3, requires_grad=True), torch.ones(3, 3, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
         loss = Plain.apply(x, weight).float().sum()  # type: ignore[no-untyped-call]
@@ -116,9 +108,7 @@ def test_control_flow_is_no_exception(recorder: Recorder, recording: Recording) 
     assert errors(recording) == []
 
 
-def test_exceptions_that_repeat_themselves_do_not_pile_up(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_exceptions_that_repeat_themselves_do_not_pile_up(recorder: Recorder, recording: Recording) -> None:
     for _ in range(100):
         with pytest.raises(LookupError), torch.autocast("cpu"):
             raise LookupError("again")
@@ -165,9 +155,7 @@ def test_a_script_that_has_not_trained_leaves_no_run(recording: Recording) -> No
     assert not (recording.folder / "calls-0.arrows").exists()
 
 
-def test_an_optimizer_is_described_where_its_first_unscaling_fails(
-    recorder: Recorder, recording: Recording
-) -> None:
+def test_an_optimizer_is_described_where_its_first_unscaling_fails(recorder: Recorder, recording: Recording) -> None:
     weight = nn.Parameter(torch.ones(3).half())
     optimizer = torch.optim.Adam([weight])
     scaler = torch.amp.GradScaler("cpu")

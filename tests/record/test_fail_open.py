@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from ampdoctor.record import (
-    autograd_graph,
-    backward,
-    call_log,
-    calls,
-    log,
-    modules,
-    optimizer,
-    recorder,
-    tensors,
-)
+from ampdoctor.record import autograd_graph, backward, call_log, calls, log, modules, optimizer, recorder, tensors
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.run_folder import RunFolder
@@ -122,11 +112,7 @@ class Broken:
 
 
 def _break(
-    monkeypatch: pytest.MonkeyPatch,
-    holder: Any,
-    name: str,
-    first: int = 1,
-    error: Exception | None = None,
+    monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, first: int = 1, error: Exception | None = None
 ) -> Broken:
     broken = Broken(getattr(holder, name), first, error or RuntimeError("of ours"))
     monkeypatch.setattr(holder, name, broken.as_function())
@@ -183,21 +169,15 @@ def test_it_may_fail_anywhere_between_forward_and_step(
     assert recording.run.info.status == "degraded"
 
 
-@pytest.mark.parametrize(
-    ("holder", "name"), SEAMS[::4], ids=[f"{h.__name__}.{n}" for h, n in SEAMS[::4]]
-)
-def test_strict_raises(
-    recording: Recording, holder: Any, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("holder", "name"), SEAMS[::4], ids=[f"{h.__name__}.{n}" for h, n in SEAMS[::4]])
+def test_strict_raises(recording: Recording, holder: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = _break(monkeypatch, holder, name)
     with pytest.raises(RuntimeError, match="of ours"), recording.start(every=1, strict=True):
         _training().run(STEPS)
     assert broken.calls >= 1
 
 
-def test_what_was_flushed_before_the_failure_can_be_read(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_flushed_before_the_failure_can_be_read(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     _break(monkeypatch, TraceWriter, "flush", 3, full)
     with recording.start(every=1, strict=False):
@@ -218,9 +198,7 @@ def test_a_callback_may_fail(recording: Recording, alone: Any, callback: str, ca
     assert len(caplog.records) == 1
 
 
-def test_an_interrupt_is_never_swallowed(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_is_never_swallowed(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

@@ -27,13 +27,9 @@ DEV_FULL = Path("/dev/full")
 STEPS = 8
 
 
-@pytest.mark.skipif(
-    not DEV_FULL.exists(), reason="needs /dev/full, whose writes fail as on a full disk"
-)
+@pytest.mark.skipif(not DEV_FULL.exists(), reason="needs /dev/full, whose writes fail as on a full disk")
 @pytest.mark.parametrize("table", ["tensors", "calls", "steps"])
-def test_a_table_that_cannot_be_written(
-    recording: Recording, table: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_table_that_cannot_be_written(recording: Recording, table: str, caplog: pytest.LogCaptureFixture) -> None:
     alone = Training().run(STEPS)
     recorder = recording.start(every=1, strict=False)
     table_path(recording.folder, table).symlink_to(DEV_FULL)
@@ -70,9 +66,7 @@ def _fill(place: Path) -> None:
     os.close(descriptor)
 
 
-def test_a_disk_fills_up(
-    small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_fills_up(small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(run_folder, "FLUSH_SECONDS", 0.0)
     alone = Training().run(STEPS)
     folder = small_disk / "run"
@@ -88,9 +82,7 @@ def test_a_disk_fills_up(
     assert run.notices
 
 
-def test_a_disk_that_is_full_from_the_start(
-    small_disk: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_disk_that_is_full_from_the_start(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     alone = Training().run(STEPS)
     folder = small_disk / "run"
     prepare_folder(folder)

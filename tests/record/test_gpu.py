@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
     from tests.record.recording import Recording
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
 STEPS = 10
 
@@ -38,9 +35,7 @@ def _sync_is_an_error() -> Iterator[None]:
 def _train(steps: int, *, weights: torch.dtype = torch.float32, scaled: bool = True) -> Outcome:
     """FP16 autocast and a fused optimizer: a loop that never waits for the device itself."""
     seed()
-    model = nn.Sequential(
-        nn.Linear(FEATURES, 32), nn.ReLU(inplace=True), nn.Dropout(0.1), nn.Linear(32, CLASSES)
-    )
+    model = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(inplace=True), nn.Dropout(0.1), nn.Linear(32, CLASSES))
     model.to("cuda", weights)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
     scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24, growth_interval=4, enabled=scaled)
@@ -70,22 +65,16 @@ def _train(steps: int, *, weights: torch.dtype = torch.float32, scaled: bool = T
 @pytest.mark.usefixtures("_sync_is_an_error")
 @pytest.mark.parametrize("every", [1, 1000])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"weights": torch.bfloat16, "scaled": False}],
-    ids=["fp16-scaled", "bf16-weights"],
+    "settings", [{}, {"weights": torch.bfloat16, "scaled": False}], ids=["fp16-scaled", "bf16-weights"]
 )
-def test_recording_never_waits_for_the_device(
-    recording: Recording, settings: dict[str, Any], every: int
-) -> None:
+def test_recording_never_waits_for_the_device(recording: Recording, settings: dict[str, Any], every: int) -> None:
     with recording.start(every=every):
         _train(STEPS, **settings)
     assert recording.run.info.status == "complete"
     assert len(recording.run.steps) == STEPS
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"weights": torch.bfloat16, "scaled": False}], ids=["scaled", "bf16"]
-)
+@pytest.mark.parametrize("settings", [{}, {"weights": torch.bfloat16, "scaled": False}], ids=["scaled", "bf16"])
 def test_the_bits_are_the_same(recording: Recording, settings: dict[str, Any]) -> None:
     alone = _train(STEPS, **settings)
     with recording.start(every=1):
@@ -151,9 +140,7 @@ def test_a_step_in_a_cuda_graph_is_left_alone(recording: Recording) -> None:
 
 
 def test_a_worker_that_is_forked_while_numbers_are_on_their_way(recording: Recording) -> None:
-    loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.randn(8, FEATURES)), num_workers=2
-    )
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, FEATURES)), num_workers=2)
     with recording.start(every=1):
         _train(2)
         assert len(list(loader)) == 8

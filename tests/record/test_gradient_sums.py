@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def _accumulate(
-    recording: Recording,
-    micro_batches: int,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    halve: bool = False,
+    recording: Recording, micro_batches: int, *, dtype: torch.dtype = torch.bfloat16, halve: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradient that micro-batches of nearly equal gradients add up to, and their exact sum."""
     torch.manual_seed(1)

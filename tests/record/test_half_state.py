@@ -24,11 +24,7 @@ def test_counts_are_those_of_brute_force(chunk: int) -> None:
     before[:1] = 0.0
     after = (before * 0.999).add(gradient.square().bfloat16(), alpha=0.001)
     with mock.patch.object(half_state, "_CHUNK", chunk):
-        found = dict(
-            zip(
-                HALF_STATE_COLUMNS, half_state_counts(before, after, gradient).tolist(), strict=True
-            )
-        )
+        found = dict(zip(HALF_STATE_COLUMNS, half_state_counts(before, after, gradient).tolist(), strict=True))
     moves = (gradient != 0) | (before != 0)
     square = gradient.double().square().flatten()
     assert found["expected_to_move"] == int(moves.sum()) == 116

@@ -49,9 +49,7 @@ def test_a_module_sees_what_it_sees_under_python(launched: Launched) -> None:
     package = launched.folder.parent / "work" / "package"
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "train.py").write_text(
-        (SCRIPTS / "identity.py").read_text(encoding="utf-8"), encoding="utf-8"
-    )
+    (package / "train.py").write_text((SCRIPTS / "identity.py").read_text(encoding="utf-8"), encoding="utf-8")
     plain, recorded = launched.both("-m", "package.train", "1")
     assert recorded == plain
     assert json.loads(plain.out)["spec"] == "package.train"
@@ -69,9 +67,7 @@ def test_a_module_sees_what_it_sees_under_python(launched: Launched) -> None:
         ("os._exit", 4, "crashed", None),
     ],
 )
-def test_an_end_of_every_kind(
-    launched: Launched, how: str, code: int, status: str, exception: str | None
-) -> None:
+def test_an_end_of_every_kind(launched: Launched, how: str, code: int, status: str, exception: str | None) -> None:
     plain, recorded = launched.both(ENDING, how)
     assert plain.code == code
     assert recorded == plain
@@ -100,9 +96,7 @@ def test_ctrl_c(launched: Launched) -> None:
 
 
 def test_a_script_that_never_imports_torch(launched: Launched) -> None:
-    plain, recorded = launched.both(
-        "-c", "import sys; print(sys.argv, 'torch' in sys.modules, sys.excepthook)"
-    )
+    plain, recorded = launched.both("-c", "import sys; print(sys.argv, 'torch' in sys.modules, sys.excepthook)")
     assert recorded == plain
     assert list(launched.folder.iterdir()) == []
 
@@ -136,9 +130,7 @@ def test_settings_survive_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
         ("complete", 3, "crashed"), ("crashed", 1, "crashed"), ("degraded", 0, "degraded"), ("degraded", 1, "degraded"),
     ],
 )  # fmt: skip
-def test_the_end_is_stamped_into_the_run(
-    tmp_path: Path, before: str, code: int, after: str
-) -> None:
+def test_the_end_is_stamped_into_the_run(tmp_path: Path, before: str, code: int, after: str) -> None:
     write_info(tmp_path, RunInfo(status=before, degraded="why" if before == "degraded" else None))
     finish(tmp_path, code)
     info = read_info(tmp_path)

@@ -74,16 +74,8 @@ def _doubled(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("build", "expected"),
-    [
-        (f, share)
-        for share, group in (("all", ALL), ("some", SOME), ("none", NONE))
-        for f in group.values()
-    ],
-    ids=[
-        f"{share}: {name}"
-        for share, group in (("all", ALL), ("some", SOME), ("none", NONE))
-        for name in group
-    ],
+    [(f, share) for share, group in (("all", ALL), ("some", SOME), ("none", NONE)) for f in group.values()],
+    ids=[f"{share}: {name}" for share, group in (("all", ALL), ("some", SOME), ("none", NONE)) for name in group],
 )
 def test_how_much_of_a_loss_is_scaled(s: _Scaler, build: Any, expected: str) -> None:
     assert scaled_share(build(s, _loss(), _loss()).grad_fn) == expected

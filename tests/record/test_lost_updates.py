@@ -31,9 +31,7 @@ def _weights(dtype: torch.dtype) -> nn.Parameter:
     return weight
 
 
-def _step(
-    optimizer: torch.optim.Optimizer, steps: int = 1
-) -> tuple[dict[str, float], torch.Tensor, torch.Tensor]:
+def _step(optimizer: torch.optim.Optimizer, steps: int = 1) -> tuple[dict[str, float], torch.Tensor, torch.Tensor]:
     """Take `steps` steps and return the counts of the last, and the weights before and after it."""
     (group,) = optimizer.param_groups
     (weight,) = group["params"]
@@ -87,9 +85,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 @pytest.mark.parametrize("steps", [1, 5])
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
-def test_plain_rounding_moves_none_that_is_surely_small(
-    make: Any, dtype: torch.dtype, steps: int
-) -> None:
+def test_plain_rounding_moves_none_that_is_surely_small(make: Any, dtype: torch.dtype, steps: int) -> None:
     found, before, after = _step(make([_weights(dtype)]), steps)
     assert found["small_updates_moved"] == 0
     moved = int((before != after).sum())
@@ -116,11 +112,7 @@ def test_an_adam_that_keeps_its_step_elsewhere() -> None:
     assert found.tolist() == pytest.approx(list(expected.values()))
     del group["step"]
     without = dict(
-        zip(
-            LOST_UPDATE_COLUMNS,
-            lost_update_counts(before, after, weight.grad, group, state).tolist(),
-            strict=True,
-        )
+        zip(LOST_UPDATE_COLUMNS, lost_update_counts(before, after, weight.grad, group, state).tolist(), strict=True)
     )
     assert without["unchanged"] == expected["unchanged"]
     assert without["small_updates"] == 0
@@ -154,9 +146,7 @@ def test_stochastic_rounding_shows() -> None:
 
 def test_elements_that_nothing_is_meant_for(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = nn.Parameter(torch.ones(6, dtype=torch.bfloat16))
-    weight.grad = torch.tensor(
-        [0.0, torch.inf, torch.nan, -torch.inf, 1.0, 1e-6], dtype=torch.bfloat16
-    )
+    weight.grad = torch.tensor([0.0, torch.inf, torch.nan, -torch.inf, 1.0, 1e-6], dtype=torch.bfloat16)
     found, _, _ = _step(torch.optim.SGD([weight], lr=0.5))
     assert found == {
         "expected_to_move": 2, "unchanged": 1, "small_updates": 1, "small_updates_moved": 0,
@@ -172,9 +162,7 @@ def test_odd_shapes(shape: tuple[int, ...]) -> None:
     assert (found["expected_to_move"], found["unchanged"]) == (weight.numel(), weight.numel())
 
 
-def _updates(
-    recording: Recording, model: nn.Module, optimizer: torch.optim.Optimizer, x: Any
-) -> list[TensorRow]:
+def _updates(recording: Recording, model: nn.Module, optimizer: torch.optim.Optimizer, x: Any) -> list[TensorRow]:
     with recording.start(model=model, every=1):
         for _ in range(2):
             optimizer.zero_grad()
@@ -185,12 +173,7 @@ def _updates(
 
 def test_half_weights_have_the_columns(recording: Recording) -> None:
     model = nn.Linear(4, 4).bfloat16()
-    rows = _updates(
-        recording,
-        model,
-        torch.optim.AdamW(model.parameters(), lr=1e-5),
-        torch.ones(2, 4).bfloat16(),
-    )
+    rows = _updates(recording, model, torch.optim.AdamW(model.parameters(), lr=1e-5), torch.ones(2, 4).bfloat16())
     assert [(r.dtype, r.slot) for r in rows[:2]] == [("bfloat16", "weight"), ("bfloat16", "bias")]
     assert [r.expected_to_move for r in rows[:2]] == [16, 4]
     weights = [r for r in rows if r.slot == "weight"]
@@ -201,9 +184,7 @@ def test_half_weights_have_the_columns(recording: Recording) -> None:
 
 def test_fp32_weights_have_none(recording: Recording) -> None:
     model = nn.Linear(4, 4)
-    rows = _updates(
-        recording, model, torch.optim.AdamW(model.parameters(), lr=1e-5), torch.ones(2, 4)
-    )
+    rows = _updates(recording, model, torch.optim.AdamW(model.parameters(), lr=1e-5), torch.ones(2, 4))
     assert {(r.dtype, r.expected_to_move, r.unchanged, r.small_updates) for r in rows} == {
         ("float32", None, None, None)
     }
@@ -212,9 +193,7 @@ def test_fp32_weights_have_none(recording: Recording) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 def test_sparse_gradients_do_not_disturb(recording: Recording, dtype: torch.dtype) -> None:
     model = nn.Embedding(5, 3, sparse=True, dtype=dtype)
-    rows = _updates(
-        recording, model, torch.optim.SGD(model.parameters(), lr=0.5), torch.tensor([1, 3])
-    )
+    rows = _updates(recording, model, torch.optim.SGD(model.parameters(), lr=0.5), torch.tensor([1, 3]))
     assert [(r.zeros, r.expected_to_move) for r in rows] == [(9, None)] * 2
 
 

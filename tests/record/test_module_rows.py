@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from tests.record.recording import Recording
 
 
-def _step(
-    recording: Recording,
-    model: nn.Module,
-    forward: Callable[[], torch.Tensor],
-    micro_batches: int = 1,
-) -> None:
+def _step(recording: Recording, model: nn.Module, forward: Callable[[], torch.Tensor], micro_batches: int = 1) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with recording.start(model=model, every=1):
         optimizer.zero_grad()
@@ -39,12 +34,7 @@ def _activations(recording: Recording, **columns: Any) -> list[tuple[str, str, i
 def test_leaf_modules_in_order_and_containers_not_again(recording: Recording) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 1)))
     _step(recording, model, lambda: model(torch.ones(1, 2)))
-    assert _activations(recording) == [
-        ("", "in", 0),
-        ("0", "out", 0),
-        ("1.0", "out", 0),
-        ("1.1", "out", 0),
-    ]
+    assert _activations(recording) == [("", "in", 0), ("0", "out", 0), ("1.0", "out", 0), ("1.1", "out", 0)]
     gradients = [(r.module, r.slot) for r in recording.tensors("grad_output")]
     assert gradients == [("1.1", "out"), ("1.0", "out"), ("0", "out")]
 
@@ -88,9 +78,7 @@ def test_inputs_finite_tells_who_made_the_first_infinity(recording: Recording) -
         for weight in model.parameters():
             weight.fill_(2.0**100)
     _step(recording, model, lambda: model(torch.ones(1, 1)))
-    rows = {
-        r.module: (r.posinf, r.inputs_finite) for r in recording.tensors("activation", slot="out")
-    }
+    rows = {r.module: (r.posinf, r.inputs_finite) for r in recording.tensors("activation", slot="out")}
     assert rows == {"0": (0, True), "1": (1, True), "2": (1, False)}
 
 
@@ -130,11 +118,7 @@ def test_micro_batches_are_told_apart(recording: Recording) -> None:
     model = nn.Linear(2, 1)
     _step(recording, model, lambda: model(torch.ones(1, 2)), micro_batches=3)
     for role in ("activation", "grad_output"):
-        assert [(r.micro_batch, r.call) for r in recording.tensors(role, slot="out")] == [
-            (0, 0),
-            (1, 1),
-            (2, 2),
-        ]
+        assert [(r.micro_batch, r.call) for r in recording.tensors(role, slot="out")] == [(0, 0), (1, 1), (2, 2)]
     assert [r.micro_batch for r in recording.tensors("weight_grad")] == [3, 3]
     assert recording.run.steps[0].micro_batches == 3
 
@@ -193,9 +177,7 @@ def test_a_frozen_network_has_activations_and_no_gradients(recording: Recording)
     assert {r.module for r in recording.tensors("grad_output")} == {"1"}
     assert {r.module for r in recording.tensors("weight")} == {"0", "1"}
     assert {r.module for r in recording.tensors("weight_grad")} == {"1"}
-    described = {
-        m.module: (m.parameters, m.trainable, m.optimizer) for m in recording.run.modules if m.leaf
-    }
+    described = {m.module: (m.parameters, m.trainable, m.optimizer) for m in recording.run.modules if m.leaf}
     assert described == {"0": (6, 0, None), "1": (3, 3, "optimizer0")}
 
 

@@ -36,21 +36,14 @@ def fake_tensors_pass_for_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_meta_tensor_cannot_be_looked_at() -> None:
     x = torch.zeros(3, device="meta")
-    for look in (
-        lambda: x.sum().item(),
-        lambda: bool(x.sum() > 0),
-        x.tolist,
-        x.cpu,
-    ):
+    for look in (lambda: x.sum().item(), lambda: bool(x.sum() > 0), x.tolist, x.cpu):
         with pytest.raises((RuntimeError, NotImplementedError)):
             look()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF, torch.complex64])
 @pytest.mark.parametrize("shape", [(), (5,), (4, 3), (0,), (40,)])
-def test_statistics_are_taken_blindly(
-    dtype: torch.dtype, shape: tuple[int, ...], monkeypatch: Any
-) -> None:
+def test_statistics_are_taken_blindly(dtype: torch.dtype, shape: tuple[int, ...], monkeypatch: Any) -> None:
     monkeypatch.setattr(torch_ops, "_CHUNK", 16)
     vector = statistics_vector(torch.zeros(shape, dtype=dtype, device="meta"))
     assert (vector.shape, vector.dtype, vector.device.type) == ((EXTRA,), torch.float64, "meta")
@@ -71,12 +64,7 @@ def test_statistics_are_taken_blindly(
 @pytest.mark.parametrize("dtype", HALF)
 def test_lost_updates_are_counted_blindly(dtype: torch.dtype, state: dict[str, Any]) -> None:
     weights, gradient = (torch.zeros(3, dtype=dtype, device="meta") for _ in range(2))
-    group = {
-        "lr": torch.ones((), device="meta"),
-        "betas": (0.9, 0.99),
-        "eps": 1e-8,
-        "weight_decay": 0.1,
-    }
+    group = {"lr": torch.ones((), device="meta"), "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1}
     counts = lost_update_counts(weights, weights, gradient, group, state)
     assert (counts.shape, counts.dtype) == ((len(LOST_UPDATE_COLUMNS),), torch.float64)
 
@@ -112,9 +100,7 @@ def test_a_whole_examined_step_looks_at_nothing(
         monkeypatch.setattr(holder, "measurable", torch.is_floating_point)
     monkeypatch.setattr(log, "Transfer", _NoTransfer)
     monkeypatch.setattr(optimizer, "fits", lambda _: True)
-    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)).to(
-        "meta", dtype
-    )
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)).to("meta", dtype)
     trained_by = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
     with recording.start(every=1):
         for _ in range(3):
@@ -123,24 +109,13 @@ def test_a_whole_examined_step_looks_at_nothing(
             model(x).float().square().mean().backward()
             torch.nn.utils.clip_grad_value_(model.parameters(), 1.0)
             trained_by.step()
-    assert {row.role for row in recording.run.tensors()} >= {
-        "activation",
-        "grad_output",
-        "weight_grad",
-        "update",
-    }
+    assert {row.role for row in recording.run.tensors()} >= {"activation", "grad_output", "weight_grad", "update"}
     assert len(recording.run.steps) == 3
 
 
 def test_numbers_wait_for_their_transfer() -> None:
     step = StepLog(3, "first")
-    step._vectors = [
-        torch.tensor([2.0], dtype=torch.float64),
-        torch.tensor([5.0], dtype=torch.float64),
-    ]
-    step.row(
-        "steps",
-        lambda values: (values.number(Deferred(0)), values.number(Deferred(1)), values.number(7.0)),
-    )
+    step._vectors = [torch.tensor([2.0], dtype=torch.float64), torch.tensor([5.0], dtype=torch.float64)]
+    step.row("steps", lambda values: (values.number(Deferred(0)), values.number(Deferred(1)), values.number(7.0)))
     step.row("steps", lambda _: None)
     assert step.rows(step.depart()) == [("steps", (2.0, 5.0, 7.0))]

@@ -151,9 +151,7 @@ def test_it_is_asked_after_a_skip_on_any_step(recording: Recording) -> None:
     ],
     ids=["nothing", "divided", "clipped", "cleared"],
 )  # fmt: skip
-def test_gradients_resized_by_code(
-    recording: Recording, between: Callable[..., object], ratio: float | None
-) -> None:
+def test_gradients_resized_by_code(recording: Recording, between: Callable[..., object], ratio: float | None) -> None:
     model, optimizer = _model()
     scaler = _scaler()
     with recording.start(every=1):
@@ -186,19 +184,9 @@ def _penalised(divide: Callable[[torch.Tensor, torch.amp.GradScaler], torch.Tens
         (lambda g, scaler: (g / scaler._scale).norm(), False),
         (lambda g, _: g.detach().norm(), None),
     ],
-    ids=[
-        "as it is",
-        "divided",
-        "multiplied",
-        "its norm",
-        "its square",
-        "by the tensor",
-        "detached",
-    ],
+    ids=["as it is", "divided", "multiplied", "its norm", "its square", "by the tensor", "detached"],
 )
-def test_a_gradient_penalty(
-    recording: Recording, divide: Callable[..., torch.Tensor], undivided: bool | None
-) -> None:
+def test_a_gradient_penalty(recording: Recording, divide: Callable[..., torch.Tensor], undivided: bool | None) -> None:
     with recording.start(every=1):
         _penalised(divide)
     (made,), (last,) = recording.calls("grad"), recording.calls("backward")
@@ -246,9 +234,7 @@ def test_nothing_of_it_changes_a_bit(recorder: Recorder) -> None:
         for _ in range(4):
             model.zero_grad()
             loss = model(torch.randn(3, 2)).square().sum()
-            made = torch.autograd.grad(
-                scaler.scale(loss), list(model.parameters()), create_graph=True
-            )
+            made = torch.autograd.grad(scaler.scale(loss), list(model.parameters()), create_graph=True)
             penalty = sum((g / scaler.get_scale()).square().sum() for g in made)
             scaler.scale(loss + penalty).backward()
             scaler.step(optimizer)
@@ -269,8 +255,7 @@ def test_gradients_by_torch_func_are_left_alone(recording: Recording) -> None:
     with recording.start(every=1):
         weights = dict(model.named_parameters())
         per_sample = torch.func.vmap(
-            torch.func.grad(lambda w, row: torch.func.functional_call(model, w, row).sum()),
-            in_dims=(None, 0),
+            torch.func.grad(lambda w, row: torch.func.functional_call(model, w, row).sum()), in_dims=(None, 0)
         )(weights, x)
         model.weight.grad = per_sample["weight"].sum(0)
         optimizer.step()

@@ -83,10 +83,7 @@ def test_parameters_of_a_group_added_later_have_an_owner(recording: Recording) -
         optimizer.step()
     reached = [call.optimizers for call in recording.calls("backward")]
     assert reached == [["optimizer0"], ["optimizer0"]]
-    assert {m.module: m.optimizer for m in recording.run.modules} == {
-        "body": "optimizer0",
-        "late": "optimizer0",
-    }
+    assert {m.module: m.optimizer for m in recording.run.modules} == {"body": "optimizer0", "late": "optimizer0"}
 
 
 def test_where_memory_runs_out_a_row_is_given_up_and_nothing_else(

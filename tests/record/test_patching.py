@@ -89,9 +89,7 @@ def test_everywhere(importer: Any) -> None:
     assert importer.double is importer.alias is owner.double is _double
 
 
-def test_a_module_that_answers_strangely_is_let_be(
-    importer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_answers_strangely_is_let_be(importer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Lazy(ModuleType):
         def __getattr__(self, name: str) -> Any:
             raise RuntimeError(f"asked for {name}")

@@ -95,9 +95,7 @@ def test_a_forked_child_leaves_the_run_alone(recording: Recording) -> None:
     assert recording.run.notices == ()
 
 
-def test_a_folder_has_one_owner_for_each_rank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_has_one_owner_for_each_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owners = []
     for rank in ("0", "1", "0", "1", ""):
         monkeypatch.setenv("RANK", rank)

@@ -58,12 +58,7 @@ def test_whole_numbers_that_are_changed(
 ) -> None:
     train(recording, make)
     (row,) = rows(recording, "integers")
-    assert (row.changed, row.distinct, row.distinct_after, row.even_steps) == (
-        changed,
-        distinct,
-        after,
-        even,
-    )
+    assert (row.changed, row.distinct, row.distinct_after, row.even_steps) == (changed, distinct, after, even)
     assert str(row.file).endswith("test_roundings.py")
 
 

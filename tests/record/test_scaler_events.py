@@ -47,19 +47,9 @@ def _train(
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 def test_skip_backoff_growth_and_hold(recording: Recording, make: Any, unscale: bool) -> None:
     with recording.start(every=1):
-        weights = _train(
-            [1.0, 1.0, math.inf, 1.0, 1.0],
-            make,
-            unscale=unscale,
-            init_scale=16.0,
-            growth_interval=2,
-        )
+        weights = _train([1.0, 1.0, math.inf, 1.0, 1.0], make, unscale=unscale, init_scale=16.0, growth_interval=2)
     # Two good steps let the scale grow, a bad one halves it and starts the count anew.
-    events = [
-        (e.step, e.event, e.scale, e.scale_after)
-        for e in recording.events()
-        if e.event != "unscale"
-    ]
+    events = [(e.step, e.event, e.scale, e.scale_after) for e in recording.events() if e.event != "unscale"]
     assert events == [
         (0, "seen", None, None),
         (0, "step", 16.0, None), (0, "hold", 16.0, 16.0),
@@ -78,9 +68,7 @@ def test_skip_backoff_growth_and_hold(recording: Recording, make: Any, unscale: 
     assert moved == [True, False, True, True]
 
 
-def test_a_fused_optimizer_is_called_on_a_skipped_step_and_moves_nothing(
-    recording: Recording,
-) -> None:
+def test_a_fused_optimizer_is_called_on_a_skipped_step_and_moves_nothing(recording: Recording) -> None:
     with recording.start(every=1):
         _train([1.0, math.inf], OPTIMIZERS["adamw-fused"], init_scale=4.0)
     updates = recording.tensors("update")
@@ -89,9 +77,7 @@ def test_a_fused_optimizer_is_called_on_a_skipped_step_and_moves_nothing(
 
 def test_the_settings_of_a_scaler_are_told_once(recording: Recording) -> None:
     with recording.start(every=1):
-        _train(
-            [1.0, 1.0], init_scale=2.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=7
-        )
+        _train([1.0, 1.0], init_scale=2.0, growth_factor=4.0, backoff_factor=0.25, growth_interval=7)
     (seen,) = recording.events(event="seen")
     assert (seen.scaler, seen.enabled, seen.step) == ("scaler0", True, 0)
     assert (seen.growth_factor, seen.backoff_factor, seen.growth_interval) == (4.0, 0.25, 7)
@@ -100,9 +86,7 @@ def test_the_settings_of_a_scaler_are_told_once(recording: Recording) -> None:
 def test_events_and_calls_share_one_order(recording: Recording) -> None:
     with recording.start(every=1):
         _train([1.0], unscale=True, init_scale=2.0)
-    rows = [(c.seq, c.call) for c in recording.calls()] + [
-        (e.seq, e.event) for e in recording.events()
-    ]
+    rows = [(c.seq, c.call) for c in recording.calls()] + [(e.seq, e.event) for e in recording.events()]
     assert [name for _, name in sorted(rows)] == [
         "zero_grad", "seen", "scale", "backward", "unscale", "unscale", "scaler_step", "step", "update", "hold",
     ]  # fmt: skip
@@ -118,12 +102,7 @@ def test_a_disabled_scaler(recording: Recording) -> None:
     rows = recording.run.steps
     assert [(r.loss_scale, r.found_inf, r.applied) for r in rows] == [(None, None, True)] * 2
     assert recording.calls("backward")[0].scaled == "none"
-    assert {c.call for c in recording.calls()} == {
-        "zero_grad",
-        "scale",
-        "backward",
-        "optimizer_step",
-    }
+    assert {c.call for c in recording.calls()} == {"zero_grad", "scale", "backward", "optimizer_step"}
 
 
 def test_two_optimizers_one_of_which_skips(recording: Recording) -> None:
@@ -139,18 +118,11 @@ def test_two_optimizers_one_of_which_skips(recording: Recording) -> None:
             for optimizer in optimizers:
                 scaler.step(optimizer)
             scaler.update()
-    events = [
-        (e.step, e.event, e.optimizer) for e in recording.events() if e.event in {"step", "skip"}
-    ]
-    assert events == [
-        (i, e, o) for i in (0, 1) for e, o in (("step", "optimizer0"), ("skip", "optimizer1"))
-    ]
+    events = [(e.step, e.event, e.optimizer) for e in recording.events() if e.event in {"step", "skip"}]
+    assert events == [(i, e, o) for i in (0, 1) for e, o in (("step", "optimizer0"), ("skip", "optimizer1"))]
     # The scaler saw a nonfinite gradient, and one optimizer changed the weights all the same.
     assert [(r.found_inf, r.applied) for r in recording.run.steps] == [(True, True)] * 2
-    assert [(e.scale, e.scale_after) for e in recording.events(event="backoff")] == [
-        (8.0, 4.0),
-        (4.0, 2.0),
-    ]
+    assert [(e.scale, e.scale_after) for e in recording.events(event="backoff")] == [(8.0, 4.0), (4.0, 2.0)]
 
 
 def test_two_scalers_go_by_two_names(recording: Recording) -> None:
@@ -162,10 +134,7 @@ def test_two_scalers_go_by_two_names(recording: Recording) -> None:
             scaler.scale(model(torch.ones(1, 1)).sum()).backward()
             scaler.step(optimizer)
             scaler.update()
-    assert [(e.scaler, e.scale) for e in recording.events(event="step")] == [
-        ("scaler0", 4.0),
-        ("scaler1", 32.0),
-    ]
+    assert [(e.scaler, e.scale) for e in recording.events(event="step")] == [("scaler0", 4.0), ("scaler1", 32.0)]
 
 
 @pytest.mark.parametrize("new_scale", [256.0, torch.tensor(256.0)], ids=["float", "tensor"])
@@ -212,10 +181,7 @@ def test_a_scale_that_never_stops_falling(recording: Recording) -> None:
         (lambda s, o: (s.unscale_(o), s.unscale_(o)), "unscale"),
         (lambda s, o: (s.step(o), s.step(o)), "scaler_step"),
         (lambda s, o: (s.step(o), s.unscale_(o)), "unscale"),
-        (
-            lambda s, o: s.step(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)),
-            "scaler_step",
-        ),
+        (lambda s, o: s.step(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)), "scaler_step"),
     ],
     ids=["unscaled twice", "stepped twice", "unscaled after step", "nothing to check"],
 )

@@ -17,21 +17,10 @@ def _examined(schedule: Schedule, steps: int) -> dict[int, str]:
 def test_the_default_takes_the_first_steps_powers_of_two_and_every_fiftieth() -> None:
     examined = _examined(Schedule(), 201)
     assert [s for s, reason in examined.items() if reason == "first"] == [0, 1, 2]
-    assert [s for s, reason in examined.items() if reason == "interval"] == [
-        4,
-        8,
-        16,
-        32,
-        50,
-        100,
-        150,
-        200,
-    ]
+    assert [s for s, reason in examined.items() if reason == "interval"] == [4, 8, 16, 32, 50, 100, 150, 200]
 
 
-@pytest.mark.parametrize(
-    ("every", "expected"), [(1, list(range(9))), (4, [0, 1, 2, 4, 8]), (1000, [0, 1, 2])]
-)
+@pytest.mark.parametrize(("every", "expected"), [(1, list(range(9))), (4, [0, 1, 2, 4, 8]), (1000, [0, 1, 2])])
 def test_every_so_many_steps(every: int, expected: list[int]) -> None:
     assert list(_examined(Schedule(every), 9)) == expected
 
@@ -46,9 +35,7 @@ def test_a_burst_follows_an_alarm_and_bears_its_name() -> None:
     schedule = Schedule()
     schedule.alarm("skip", 10)
     examined = _examined(schedule, 20)
-    assert {s: r for s, r in examined.items() if r == "skip"} == {
-        10 + i: "skip" for i in range(BURST_STEPS)
-    }
+    assert {s: r for s, r in examined.items() if r == "skip"} == {10 + i: "skip" for i in range(BURST_STEPS)}
 
 
 def test_a_lasting_fault_gets_fewer_and_fewer_bursts() -> None:
@@ -58,11 +45,7 @@ def test_a_lasting_fault_gets_fewer_and_fewer_bursts() -> None:
     bursts = [s for s, reason in _examined(schedule, 420).items() if reason == "skip"]
     starts = [s for s in bursts if s - 1 not in bursts]
     # The first falls into the first steps; pauses double: 25, 50, 100, 200.
-    assert [b - a for a, b in pairwise(starts)][-3:] == [
-        2 * FIRST_PAUSE,
-        4 * FIRST_PAUSE,
-        8 * FIRST_PAUSE,
-    ]
+    assert [b - a for a, b in pairwise(starts)][-3:] == [2 * FIRST_PAUSE, 4 * FIRST_PAUSE, 8 * FIRST_PAUSE]
 
 
 def test_another_kind_of_alarm_is_not_silenced() -> None:

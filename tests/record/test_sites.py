@@ -40,11 +40,7 @@ def test_a_teacher_goes_by_its_variable() -> None:
     student, teacher = nn.Sequential(nn.Linear(1, 1)), nn.Sequential(nn.Linear(1, 1))
     optimizer = _sgd(student)
     sites = Sites()
-    assert [sites.path(m) for m in (student[0], teacher[0], teacher)] == [
-        "0",
-        "teacher.0",
-        "teacher",
-    ]
+    assert [sites.path(m) for m in (student[0], teacher[0], teacher)] == ["0", "teacher.0", "teacher"]
     del optimizer
 
 
@@ -118,12 +114,7 @@ def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     model, teacher = nn.Sequential(nn.Linear(1, 1)), nn.Sequential(nn.Linear(1, 1))
     monkeypatch.setattr(sites_module, "live_instances", lambda _: 1 / 0)
     sites = Sites({"": model, "teacher": teacher})
-    assert [sites.path(m) for m in (model, model[0], teacher, teacher[0])] == [
-        "",
-        "0",
-        "teacher",
-        "teacher.0",
-    ]
+    assert [sites.path(m) for m in (model, model[0], teacher, teacher[0])] == ["", "0", "teacher", "teacher.0"]
     assert sites.parameter(next(teacher.parameters())) == ("teacher.0", "weight")
 
 
@@ -204,9 +195,7 @@ def test_compiled_and_checkpointed_wrappers() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     compiled: Any = torch.compile(model, backend="eager")
     assert Sites({"": compiled}).path(model[1]) == "1"
-    assert (
-        sites_module._unwrapped("0._checkpoint_wrapped_module.fc", inside_wrapper=False) == "0.fc"
-    )
+    assert sites_module._unwrapped("0._checkpoint_wrapped_module.fc", inside_wrapper=False) == "0.fc"
     assert sites_module._unwrapped("_fsdp_wrapped_module.0", inside_wrapper=False) == "0"
 
 

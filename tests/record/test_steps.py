@@ -42,9 +42,9 @@ def test_losses_and_the_time(recording: Recording) -> None:
     assert all(r.wall_ms > 0 for r in rows)
     assert sum(r.wall_ms for r in rows) <= 1e3 * (time.time() - before)
     assert [r.examined for r in rows] == [True, True, True, False, True, False]
-    assert {
-        (r.micro_batches, r.applied, r.found_inf, r.loss_scale, r.grad_norm, r.lr) for r in rows
-    } == {(1, True, None, None, None, 0.1)}
+    assert {(r.micro_batches, r.applied, r.found_inf, r.loss_scale, r.grad_norm, r.lr) for r in rows} == {
+        (1, True, None, None, None, 0.1)
+    }
     assert all((r.allocated_bytes is None) == (not torch.cuda.is_initialized()) for r in rows)
 
 
@@ -70,9 +70,7 @@ def test_accumulation(recording: Recording) -> None:
     assert [r.micro_batches for r in recording.run.steps] == [3, 3]
     calls = [(c.step, c.micro_batch, c.call) for c in recording.calls("backward", "optimizer_step")]
     assert calls == [
-        (s, m, k)
-        for s in (0, 1)
-        for m, k in ((0, "backward"), (1, "backward"), (2, "backward"), (3, "optimizer_step"))
+        (s, m, k) for s in (0, 1) for m, k in ((0, "backward"), (1, "backward"), (2, "backward"), (3, "optimizer_step"))
     ]
 
 
@@ -119,9 +117,7 @@ def test_a_loop_without_an_optimizer(recording: Recording) -> None:
         (0, 6.0, None, None), (1, 0.0, None, None), (2, -6.0, None, None),
     ]  # fmt: skip
     gradients = recording.tensors("weight_grad")
-    assert [(r.step, r.module, r.slot, r.absmax) for r in gradients] == [
-        (i, "", "weight", 2.0) for i in range(3)
-    ]
+    assert [(r.step, r.module, r.slot, r.absmax) for r in gradients] == [(i, "", "weight", 2.0) for i in range(3)]
 
 
 def test_a_loop_that_says_where_its_steps_end(recording: Recording) -> None:
@@ -136,9 +132,7 @@ def test_a_loop_that_says_where_its_steps_end(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize("zero_grad_last", [False, True])
-def test_saying_so_with_an_optimizer_adds_no_step(
-    recording: Recording, zero_grad_last: bool
-) -> None:
+def test_saying_so_with_an_optimizer_adds_no_step(recording: Recording, zero_grad_last: bool) -> None:
     model, optimizer = _model()
     with recording.start(every=1) as recorder:
         for _ in range(3):
@@ -233,22 +227,14 @@ def test_what_is_told_when(recording: Recording) -> None:
     told: list[Any] = []
     model, optimizer = _model()
     with recording.start(
-        every=1,
-        on_open=lambda f: told.append(("open", f)),
-        on_close=lambda f: told.append(("close", f)),
+        every=1, on_open=lambda f: told.append(("open", f)), on_close=lambda f: told.append(("close", f))
     ):
         told.append("started")
         for _ in range(2):
             model(X).sum().backward()
             optimizer.step()
             told.append("step")
-    assert told == [
-        "started",
-        ("open", recording.folder),
-        "step",
-        "step",
-        ("close", recording.folder),
-    ]
+    assert told == ["started", ("open", recording.folder), "step", "step", ("close", recording.folder)]
 
 
 def test_a_callback_may_stop_the_recorder(recording: Recording) -> None:
@@ -263,10 +249,7 @@ def test_a_callback_may_stop_the_recorder(recording: Recording) -> None:
 
 def test_the_optimizers_table(recording: Recording) -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1).bfloat16())
-    groups = [
-        {"params": model[0].parameters(), "lr": 0.5},
-        {"params": model[1].parameters(), "weight_decay": 0.25},
-    ]
+    groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1].parameters(), "weight_decay": 0.25}]
     optimizer = torch.optim.AdamW(groups, lr=0.125, betas=(0.5, 0.75), eps=2.0**-20, foreach=True)
     with recording.start(every=1):
         for _ in range(2):
@@ -279,6 +262,5 @@ def test_the_optimizers_table(recording: Recording) -> None:
     }  # fmt: skip
     assert rows == [
         common | {"group": 0, "lr": 0.5, "weight_decay": 0.01, "numel": 9, "dtypes": ["float32"]},
-        common
-        | {"group": 1, "lr": 0.125, "weight_decay": 0.25, "numel": 4, "dtypes": ["bfloat16"]},
+        common | {"group": 1, "lr": 0.125, "weight_decay": 0.25, "numel": 4, "dtypes": ["bfloat16"]},
     ]

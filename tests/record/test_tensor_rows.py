@@ -42,28 +42,13 @@ def test_every_role_of_one_linear_layer(recording: Recording) -> None:
     assert row.rms == pytest.approx(math.sqrt((4 + 64) / 2))
 
     row = recording.tensor("activation", slot="out")
-    assert (_exponents(row), row.absmax, row.inputs_finite, row.grad_enabled) == (
-        {1: 1, 2: 1},
-        4.0,
-        True,
-        True,
-    )
+    assert (_exponents(row), row.absmax, row.inputs_finite, row.grad_enabled) == ({1: 1, 2: 1}, 4.0, True, True)
 
     row = recording.tensor("grad_output")
-    assert (row.slot, _exponents(row), row.absmax, row.loss_scale) == (
-        "out",
-        {2: 1, 3: 1},
-        8.0,
-        None,
-    )
+    assert (row.slot, _exponents(row), row.absmax, row.loss_scale) == ("out", {2: 1, 3: 1}, 8.0, None)
 
     row = recording.tensor("weight")
-    assert (row.slot, row.zeros, _exponents(row), row.absmax) == (
-        "weight",
-        1,
-        {-1: 1, 0: 1, 2: 1},
-        4.0,
-    )
+    assert (row.slot, row.zeros, _exponents(row), row.absmax) == ("weight", 1, {-1: 1, 0: 1, 2: 1}, 4.0)
 
     row = recording.tensor("weight_grad")
     assert (row.slot, row.shape, _exponents(row)) == ("weight", [2, 2], {3: 1, 4: 1, 5: 1, 6: 1})
@@ -93,17 +78,9 @@ def test_what_is_not_finite_is_counted_apart(recording: Recording) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "subnormal"),
-    [
-        (torch.float16, 2),
-        (torch.bfloat16, 0),
-        (torch.float32, 0),
-        (torch.float8_e5m2, 2),
-        (torch.float8_e4m3fn, 1),
-    ],
+    [(torch.float16, 2), (torch.bfloat16, 0), (torch.float32, 0), (torch.float8_e5m2, 2), (torch.float8_e4m3fn, 1)],
 )
-def test_subnormal_depends_on_the_dtype(
-    recording: Recording, dtype: torch.dtype, subnormal: int
-) -> None:
+def test_subnormal_depends_on_the_dtype(recording: Recording, dtype: torch.dtype, subnormal: int) -> None:
     # FP16 and E5M2 are normal from 2^-14 up; E4M3fn from 2^-6, with nothing left below 2^-9.
     model = nn.Identity()
     values = torch.tensor([2.0**-14, 2.0**-15, 2.0**-16, 1.0, 2.0**-9, 0.0]).to(dtype)
@@ -122,13 +99,7 @@ def test_one_number_and_none(recording: Recording) -> None:
         recorder.step()
     scalar, empty = recording.tensors("activation")
     assert (scalar.shape, scalar.numel, scalar.absmax, scalar.exp_counts) == ([], 1, 0.25, [1])
-    assert (empty.shape, empty.numel, empty.absmax, empty.rms, empty.exp_counts) == (
-        [0, 3],
-        0,
-        0.0,
-        0.0,
-        [],
-    )
+    assert (empty.shape, empty.numel, empty.absmax, empty.rms, empty.exp_counts) == ([0, 3], 0, 0.0, 0.0, [])
 
 
 def test_what_cannot_be_measured_is_left_out(recording: Recording) -> None:
@@ -204,7 +175,5 @@ def test_nothing_is_measured_on_a_step_that_is_not_examined(recording: Recording
             model(torch.ones(1, 1)).sum().backward()
             optimizer.step()
     assert {r.step for r in recording.tensors()} == {0, 1, 2}
-    assert [(s.examined, s.reason) for s in recording.run.steps] == [(True, "first")] * 3 + [
-        (False, None)
-    ] * 3
+    assert [(s.examined, s.reason) for s in recording.run.steps] == [(True, "first")] * 3 + [(False, None)] * 3
     assert [s.examination_ms is not None for s in recording.run.steps] == [True] * 3 + [False] * 3

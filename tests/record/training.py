@@ -60,9 +60,7 @@ class Training:
             optimizer=optimizer.state_dict(), scaler=scaler.state_dict(),
         )  # fmt: skip
 
-    def _step(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
-    ) -> None:
+    def _step(self, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
         if self.optimizer == "lbfgs":
             optimizer.step(lambda: self._backward(model, optimizer, scaler))
             return
@@ -77,10 +75,7 @@ class Training:
         self.scales.append(scaler.get_scale())
 
     def _backward(
-        self,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer | None,
-        scaler: torch.amp.GradScaler,
+        self, model: nn.Module, optimizer: torch.optim.Optimizer | None, scaler: torch.amp.GradScaler
     ) -> float:
         if optimizer is not None:
             optimizer.zero_grad()
@@ -115,18 +110,12 @@ class Outcome:
     @classmethod
     def of(cls, **values: Any) -> Outcome:
         """Take the bits of nested `values`, and of the generators as they stand."""
-        values["rng"] = [
-            torch.get_rng_state(),
-            repr(np.random.get_state()),
-            repr(random.getstate()),
-        ]
+        values["rng"] = [torch.get_rng_state(), repr(np.random.get_state()), repr(random.getstate())]
         return cls(dict(_bits(values, "")))
 
     def differences(self, other: Outcome) -> list[str]:
         """Return the paths of what is not the same."""
-        return sorted(
-            k for k in self.bits.keys() | other.bits.keys() if self.bits.get(k) != other.bits.get(k)
-        )
+        return sorted(k for k in self.bits.keys() | other.bits.keys() if self.bits.get(k) != other.bits.get(k))
 
 
 def _bits(value: Any, path: str) -> Iterator[tuple[str, bytes]]:

@@ -48,9 +48,7 @@ RULES = [Overflow(), Collapse(), Stuck(), Loop(), Knot()]
 
 def _found(rule: type[Rule], step: int | None = 0, severity: Severity = Severity.ERROR) -> Finding:
     location = Location(first_step=step)
-    return Finding(
-        rule.code, rule.name, severity, "Bad.", Confidence.HIGH, Grade.OBSERVED, location
-    )
+    return Finding(rule.code, rule.name, severity, "Bad.", Confidence.HIGH, Grade.OBSERVED, location)
 
 
 def _names(findings: tuple[Finding, ...]) -> list[tuple[str, list[str]]]:
@@ -89,10 +87,7 @@ def test_a_finding_without_a_step_was_there_from_the_start() -> None:
 
 def test_two_rules_that_explain_each_other_lose_no_finding() -> None:
     told = root_findings([_found(Loop), _found(Knot)], RULES)
-    assert {f.name for f in told} | {c.name for f in told for c in f.consequences} == {
-        "loop",
-        "knot",
-    }
+    assert {f.name for f in told} | {c.name for f in told for c in f.consequences} == {"loop", "knot"}
 
 
 def test_the_worst_and_earliest_comes_first() -> None:

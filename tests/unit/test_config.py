@@ -73,10 +73,7 @@ def test_the_nearest_file_above_counts(tmp_path: Path) -> None:
         ('[[tool.ampdoctor.ignore]]\nrule = "lost-updates"\n', "needs a reason"),
         ('[[tool.ampdoctor.ignore]]\nreason = "x"\n', "needs a rule"),
         ('[[tool.ampdoctor.ignore]]\nrule = "x"\nreason = "y"\n', "no rule 'x'"),
-        (
-            '[[tool.ampdoctor.ignore]]\nrule = "lost-updates"\nreason = "y"\nwhy = 1\n',
-            "unknown key why",
-        ),
+        ('[[tool.ampdoctor.ignore]]\nrule = "lost-updates"\nreason = "y"\nwhy = 1\n', "unknown key why"),
     ],
 )
 def test_a_mistake_is_one_clear_line(tmp_path: Path, text: str, named: str) -> None:

@@ -75,12 +75,8 @@ def test_each_rule_ends_up_in_one_place() -> None:
     diagnosis = diagnose(_run(), rules=[Loud(), Quiet(), Broken(), Blind()])
     assert [f.name for f in diagnosis.findings] == ["loud"]
     assert diagnosis.passed == ("quiet",)
-    assert [(s.rule, s.reason) for s in diagnosis.skipped] == [
-        ("blind", "not recorded: steps.grad_norm, tensors")
-    ]
-    assert [(c.rule, c.reason) for c in diagnosis.crashed] == [
-        ("broken", "ZeroDivisionError: oops")
-    ]
+    assert [(s.rule, s.reason) for s in diagnosis.skipped] == [("blind", "not recorded: steps.grad_norm, tensors")]
+    assert [(c.rule, c.reason) for c in diagnosis.crashed] == [("broken", "ZeroDivisionError: oops")]
 
 
 def test_a_rule_that_fails_is_never_healthy() -> None:
@@ -129,12 +125,7 @@ def test_a_finding_is_accepted_by_site(site: str, kept: int) -> None:
 def test_what_was_examined_is_counted() -> None:
     run = RunBuilder().step().module("head").tensor("head", "activation").step(examined=False)
     examined = diagnose(run.build(), rules=[]).examined
-    assert (examined.steps, examined.examined_steps, examined.tensors, examined.modules) == (
-        2,
-        1,
-        1,
-        1,
-    )
+    assert (examined.steps, examined.examined_steps, examined.tensors, examined.modules) == (2, 1, 1, 1)
     assert examined.gaps == ()
 
 
@@ -147,9 +138,7 @@ def test_what_was_examined_is_counted() -> None:
     ],
 )
 def test_what_could_not_be_examined_is_told(info: dict[str, object], gap: str) -> None:
-    gaps = diagnose(
-        RunBuilder(host=socket.gethostname(), **info).step().build(), rules=[]
-    ).examined.gaps
+    gaps = diagnose(RunBuilder(host=socket.gethostname(), **info).step().build(), rules=[]).examined.gaps
     assert any(gap in text for text in gaps)
 
 

@@ -18,11 +18,7 @@ FOUND = Finding(
 
 
 def test_the_worst_severity_ranks_first() -> None:
-    assert sorted(Severity, key=lambda s: s.rank) == [
-        Severity.ERROR,
-        Severity.WARNING,
-        Severity.NOTE,
-    ]
+    assert sorted(Severity, key=lambda s: s.rank) == [Severity.ERROR, Severity.WARNING, Severity.NOTE]
 
 
 def test_the_fingerprint_leaves_out_steps_values_and_the_order_of_sites() -> None:

@@ -21,9 +21,7 @@ def _dtype(number_format: NumberFormat) -> torch.dtype:
 
 
 def _cast(value: float, number_format: NumberFormat) -> float:
-    return float(
-        torch.tensor(value, dtype=torch.float64).to(_dtype(number_format)).to(torch.float64)
-    )
+    return float(torch.tensor(value, dtype=torch.float64).to(_dtype(number_format)).to(torch.float64))
 
 
 @pytest.mark.parametrize("number_format", STORED, ids=lambda f: f.name)
@@ -48,11 +46,7 @@ def test_overflows_where_a_real_cast_does(number_format: NumberFormat) -> None:
     assert _cast(at * (1.0 - 2.0**-20), number_format) == number_format.max
     beyond = _cast(at * (1.0 + 2.0**-20), number_format)
     # Without an infinity, torch gives NaN or the largest number, by version.
-    assert (
-        beyond == math.inf
-        if number_format.has_inf
-        else math.isnan(beyond) or beyond == number_format.max
-    )
+    assert beyond == math.inf if number_format.has_inf else math.isnan(beyond) or beyond == number_format.max
 
 
 def test_fp16_spans_forty_binades() -> None:

@@ -63,9 +63,7 @@ def test_merging_with_nothing_changes_nothing(numbers: list[float]) -> None:
 @given(finite_values, st.integers(-20, 20))
 def test_shifting_is_scaling(numbers: list[float], shift: int) -> None:
     scaled = [float(n) * 2.0**shift for n in numbers]
-    _same(
-        ExponentHistogram.from_values(numbers).shifted(shift), ExponentHistogram.from_values(scaled)
-    )
+    _same(ExponentHistogram.from_values(numbers).shifted(shift), ExponentHistogram.from_values(scaled))
 
 
 @pytest.mark.parametrize("number_format", CAST, ids=lambda f: f.name)
@@ -84,18 +82,12 @@ def test_flushed_is_what_a_real_cast_flushes(
 
 @pytest.mark.parametrize("number_format", CAST, ids=lambda f: f.name)
 @given(numbers=finite_values)
-def test_overflow_bounds_hold_what_a_real_cast_overflows(
-    number_format: NumberFormat, numbers: list[float]
-) -> None:
+def test_overflow_bounds_hold_what_a_real_cast_overflows(number_format: NumberFormat, numbers: list[float]) -> None:
     # A tie goes to even: up to infinity in FP16, down to 448 in E4M3fn.
-    wide = torch.tensor(
-        [n for n in numbers if abs(n) != number_format.overflow_at], dtype=torch.float32
-    )
+    wide = torch.tensor([n for n in numbers if abs(n) != number_format.overflow_at], dtype=torch.float32)
     narrow = wide.to(getattr(torch, str(number_format.dtype))).to(torch.float32)
     # Without an infinity, torch gives NaN or the largest number, by version.
-    beyond = (
-        ~torch.isfinite(narrow) if number_format.has_inf else wide.abs() > number_format.overflow_at
-    )
+    beyond = ~torch.isfinite(narrow) if number_format.has_inf else wide.abs() > number_format.overflow_at
     bounds = ExponentHistogram.from_values(wide.numpy()).overflowed(number_format)
     assert bounds.low <= int(beyond.sum()) <= bounds.high
     assert (bounds.high == 0) == (not beyond.any())
@@ -112,9 +104,7 @@ def test_two_million_values_agree_with_the_cast(number_format: NumberFormat) -> 
     assert h.flushed(number_format) == int((narrow == 0).sum())
     small = narrow.abs() < number_format.min_normal
     # Rounding lifts a few of the largest subnormals to the smallest normal number.
-    rounded_up = int(
-        ((wide < number_format.min_normal) & (narrow >= number_format.min_normal)).sum()
-    )
+    rounded_up = int(((wide < number_format.min_normal) & (narrow >= number_format.min_normal)).sum())
     assert h.subnormal(number_format) - rounded_up == int((small & (narrow != 0)).sum())
 
 
@@ -126,7 +116,5 @@ def test_energy_below_counts_squares() -> None:
 
 
 def test_rms_is_of_the_finite_elements() -> None:
-    assert ExponentHistogram.from_values([3.0, 0.0, math.inf, math.nan]).rms == pytest.approx(
-        3.0 / np.sqrt(2)
-    )
+    assert ExponentHistogram.from_values([3.0, 0.0, math.inf, math.nan]).rms == pytest.approx(3.0 / np.sqrt(2))
     assert EMPTY.rms == 0.0

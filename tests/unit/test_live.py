@@ -58,9 +58,7 @@ def watcher(tmp_path: Path) -> Watcher:
     return Watcher(tmp_path / "run", Config())
 
 
-def test_a_fault_is_told_once(
-    run: _GrowingRun, watcher: Watcher, find: Callable[..., None]
-) -> None:
+def test_a_fault_is_told_once(run: _GrowingRun, watcher: Watcher, find: Callable[..., None]) -> None:
     find(UNDERFLOW)
     run.grow()
     assert watcher.poll() == [UNDERFLOW]
@@ -82,18 +80,14 @@ def test_a_fault_whose_sites_shift_is_still_the_same(
     assert watcher.poll() == []
 
 
-def test_another_line_of_code_is_another_fault(
-    run: _GrowingRun, watcher: Watcher, find: Callable[..., None]
-) -> None:
+def test_another_line_of_code_is_another_fault(run: _GrowingRun, watcher: Watcher, find: Callable[..., None]) -> None:
     second = replace(LOST, location=Location(source="train.py:9"))
     find(LOST, second)
     run.grow()
     assert watcher.poll() == [LOST, second]
 
 
-def test_a_fault_that_gets_worse_is_told_again(
-    run: _GrowingRun, watcher: Watcher, find: Callable[..., None]
-) -> None:
+def test_a_fault_that_gets_worse_is_told_again(run: _GrowingRun, watcher: Watcher, find: Callable[..., None]) -> None:
     worse = replace(LOST, severity=Severity.ERROR)
     for found, told in ((LOST, [LOST]), (worse, [worse]), (LOST, [])):
         find(found)

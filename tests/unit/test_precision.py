@@ -8,9 +8,7 @@ from ampdoctor.precision import precision_used
 from ampdoctor.trace.builder import RunBuilder
 
 
-def _module(
-    run: RunBuilder, name: str, dtype: str, autocast: str | None = None, **columns: object
-) -> None:
+def _module(run: RunBuilder, name: str, dtype: str, autocast: str | None = None, **columns: object) -> None:
     run.module(name, **columns)
     run.tensor(name, "activation", dtype=dtype, autocast=autocast, exponents={0: 9})
 
@@ -52,9 +50,7 @@ def test_half_weights_without_autocast_and_a_frozen_backbone() -> None:
     _module(run, "backbone", "bfloat16", dtypes=["bfloat16"], trainable=0)
     _module(run, "adapter", "float32")
     sentence = precision_used(run.build()).sentence
-    assert sentence == (
-        "BF16 without autocast in 1 of 2 modules, FP32 weights (BF16 where frozen), no loss scaling"
-    )
+    assert sentence == ("BF16 without autocast in 1 of 2 modules, FP32 weights (BF16 where frozen), no loss scaling")
 
 
 def test_two_formats_are_both_told() -> None:

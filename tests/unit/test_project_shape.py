@@ -50,12 +50,9 @@ def _lines(path: Path) -> int:
 def _function_lengths(path: Path) -> dict[str, int]:
     """Return the number of lines of each function in a file, by `file:line name`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {
-        f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for node in functions
+        f"{path}:{node.lineno} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1 for node in functions
     }
 
 
@@ -110,17 +107,13 @@ def test_torch_is_never_a_core_dependency(pyproject: dict[str, Any]) -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import sys, ampdoctor; print(*{name.partition('.')[0] for name in sys.modules})"
-    process = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    )
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(process.stdout.split())
     assert "ampdoctor" in loaded
     assert not loaded & HEAVY_MODULES
 
 
-def test_no_file_names_a_registry_or_a_machine_path(
-    repository_files: list[Path], repository: Path
-) -> None:
+def test_no_file_names_a_registry_or_a_machine_path(repository_files: list[Path], repository: Path) -> None:
     patterns = [pattern.encode() for pattern in [*REGISTRY_HOSTS, *MACHINE_PATHS]]
     found = {
         str(path.relative_to(repository)): pattern.decode()

@@ -26,9 +26,7 @@ def test_the_import_loads_nothing_but_the_standard_library() -> None:
         "import sys; before = set(sys.modules); import ampdoctor; "
         "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
-    process = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True
-    )
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     loaded = set(process.stdout.split())
     assert loaded - set(sys.stdlib_module_names) == {"ampdoctor"}
 

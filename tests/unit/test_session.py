@@ -22,9 +22,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(tmp_path)
 
 
-def test_runs_that_begin_in_the_same_second_get_folders_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runs_that_begin_in_the_same_second_get_folders_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ampdoctor.session.time.strftime", lambda _: "20260101-120000")
     folders = [new_run_folder("train") for _ in range(3)]
     assert [str(f) for f in folders] == [
@@ -108,9 +106,7 @@ def test_watch_says_nothing_where_no_report_is_wanted() -> None:
 
 
 @pytest.mark.usefixtures("recorder")
-def test_the_diagnosis_goes_to_stderr_when_the_recording_closes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_diagnosis_goes_to_stderr_when_the_recording_closes(capsys: pytest.CaptureFixture[str]) -> None:
     recording = _watch(out="here")
     recording.settings["on_open"](recording.folder)
     write_run(Path("there"))

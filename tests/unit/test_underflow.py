@@ -59,9 +59,7 @@ formats = pytest.mark.parametrize("number_format", [FP16, BF16, E5M2], ids=lambd
 structural = pytest.mark.parametrize("structural", [0.0, 0.5, 0.9])
 
 
-def _truth(
-    units: Array, number_format: NumberFormat, structural: float = 0.0
-) -> tuple[FlushEstimate, float, float]:
+def _truth(units: Array, number_format: NumberFormat, structural: float = 0.0) -> tuple[FlushEstimate, float, float]:
     """Return the estimate from what the cast left, beside the true shares of elements and of energy flushed."""
     unit = number_format.min_subnormal
     zeros = np.zeros(round(units.size * structural / (1.0 - structural)))
@@ -105,8 +103,7 @@ def test_all_the_zeros_at_once_bound_the_energy_as_well(number_format: NumberFor
     assert estimate.share == pytest.approx(flushed, abs=0.03)
     assert estimate.energy_share == pytest.approx(energy, rel=0.3)
     few = estimate_flushed(
-        ExponentHistogram.from_values([number_format.min_subnormal] * 1000 + [0.0] * 10),
-        number_format,
+        ExponentHistogram.from_values([number_format.min_subnormal] * 1000 + [0.0] * 10), number_format
     )
     assert few is not None
     assert few.flushed <= 10
@@ -127,9 +124,7 @@ def test_structural_zeros_far_above_the_edge_are_no_flush(
 
 @formats
 @given(numbers=st.lists(st.floats(-1.0, 1.0, width=16), min_size=1, max_size=80))
-def test_the_estimate_stays_between_nothing_and_all_zeros(
-    number_format: NumberFormat, numbers: list[float]
-) -> None:
+def test_the_estimate_stays_between_nothing_and_all_zeros(number_format: NumberFormat, numbers: list[float]) -> None:
     narrow = torch.tensor(numbers).to(getattr(torch, str(number_format.dtype))).double()
     h = ExponentHistogram.from_values(narrow.numpy())
     estimate = estimate_flushed(h, number_format)

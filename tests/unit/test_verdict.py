@@ -25,9 +25,7 @@ def _run(*losses: float | None, **info: object) -> RunBuilder:
 def test_the_first_fault_is_the_verdict() -> None:
     run = _run(1.0).build()
     assert verdict_of(run, [FOUND]) == "Gradients vanish (gradient-underflow)"
-    assert (
-        verdict_of(run, [FOUND, FOUND]) == "Gradients vanish (gradient-underflow), and 1 more fault"
-    )
+    assert verdict_of(run, [FOUND, FOUND]) == "Gradients vanish (gradient-underflow), and 1 more fault"
     assert verdict_of(run, [FOUND, FOUND, FOUND, NOTE]).endswith(", and 2 more faults")
 
 
@@ -44,10 +42,7 @@ def test_a_run_that_was_not_examined_is_not_called_healthy() -> None:
 @pytest.mark.parametrize("end", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_ends_nonfinite_is_not_called_healthy(end: float) -> None:
     verdict = verdict_of(_run(1.0, end, end).build(), [])
-    assert (
-        verdict
-        == "no cause found: the loss is NaN or infinite from step 1 on, and no rule explains it"
-    )
+    assert verdict == "no cause found: the loss is NaN or infinite from step 1 on, and no rule explains it"
 
 
 def test_one_bad_batch_in_the_middle_is_not_the_end() -> None:
@@ -57,19 +52,14 @@ def test_one_bad_batch_in_the_middle_is_not_the_end() -> None:
 def test_an_exception_of_the_training_is_told() -> None:
     run = _run(1.0, status="crashed", exception="ValueError: Attempting to unscale FP16 gradients.")
     verdict = verdict_of(run.build(), [])
-    assert verdict.endswith(
-        "; the training ended with ValueError: Attempting to unscale FP16 gradients."
-    )
+    assert verdict.endswith("; the training ended with ValueError: Attempting to unscale FP16 gradients.")
     assert not verdict.startswith("healthy")
 
 
 def test_a_failed_rule_is_told() -> None:
     run = _run(1.0).build()
     failed = "; could not be judged by lost-updates, which failed"
-    assert (
-        verdict_of(run, [], ["lost-updates"])
-        == "no precision fault found in 1 of 1 step examined" + failed
-    )
+    assert verdict_of(run, [], ["lost-updates"]) == "no precision fault found in 1 of 1 step examined" + failed
     assert verdict_of(run, [FOUND], ["lost-updates"]).endswith(failed)
 
 

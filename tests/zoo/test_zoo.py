@@ -20,11 +20,7 @@ HEALTHY = "healthy"
 def scripts(expected: tuple[str, ...]) -> list[ParameterSet]:
     """Return the scripts whose expectation is among `expected`."""
     found = sorted([*(HERE / "scripts").glob("*.py"), *SHARED.glob("[0-9]*.py")])
-    return [
-        pytest.param(path, id=path.stem, marks=_marks(path))
-        for path in found
-        if expectation(path) in expected
-    ]
+    return [pytest.param(path, id=path.stem, marks=_marks(path)) for path in found if expectation(path) in expected]
 
 
 def _marks(script: Path) -> list[pytest.MarkDecorator]:

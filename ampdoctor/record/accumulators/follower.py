@@ -13,13 +13,7 @@ import torch
 
 from ampdoctor.record.accumulators.origins import GRADIENT, WEIGHT, Origins, address, has_storage
 from ampdoctor.record.accumulators.rows import Group, SumRows
-from ampdoctor.record.accumulators.sums import (
-    MOST_ELEMENTS,
-    half_sums,
-    narrowing_copies,
-    plain_name,
-    scalings,
-)
+from ampdoctor.record.accumulators.sums import MOST_ELEMENTS, half_sums, narrowing_copies, plain_name, scalings
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import HALVES, dtype_name
@@ -77,9 +71,7 @@ class Accumulators:
         """Queue the rows."""
         self._rows.queue(log)
 
-    def _outside(
-        self, operation: Operation, tensors: Sequence[torch.Tensor]
-    ) -> Callable[[Any], None]:
+    def _outside(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> Callable[[Any], None]:
         """Look at an operation that nothing of autograd's is in."""
         origins = self._origins.of(tensors)
         if plain_name(operation) == "sub":

@@ -55,13 +55,7 @@ class SumRows:
         self._groups: dict[Group, _Sums] = {}
         self._of_total: dict[object, _Sums] = {}
 
-    def add(
-        self,
-        group: Group,
-        vector: torch.Tensor,
-        totals: Iterable[object],
-        identity: frozenset[object],
-    ) -> None:
+    def add(self, group: Group, vector: torch.Tensor, totals: Iterable[object], identity: frozenset[object]) -> None:
         """Add the numbers of one sum into any of `totals`, which are addresses; `identity` tells it from others."""
         sums = self._groups.setdefault(group, _Sums())
         sums.add(vector)
@@ -81,9 +75,7 @@ class SumRows:
             log.row("accumulators", partial(_row, log.step, group, sums, keys))
 
 
-def _row(
-    step: int, group: Group, sums: _Sums, keys: Sequence[Deferred], values: Values
-) -> AccumulatorRow:
+def _row(step: int, group: Group, sums: _Sums, keys: Sequence[Deferred], values: Values) -> AccumulatorRow:
     parts = [values.vector(key).tolist() for key in keys]
     numel, nonzero, absorbed, squares, lost = (sum(p[n] for p in parts) for n in range(5))
     return AccumulatorRow(

@@ -110,11 +110,7 @@ def narrowing_copies(operation: Operation) -> Iterator[tuple[int, HalfSum]]:
     if plain_name(operation) != "copy" or len(operation.args) < 2:
         return
     source = operation.args[1]
-    wider = (
-        isinstance(source, torch.Tensor)
-        and source.is_floating_point()
-        and source.dtype not in HALVES
-    )
+    wider = isinstance(source, torch.Tensor) and source.is_floating_point() and source.dtype not in HALVES
     if not wider or not measurable(source):
         return
     for n, total in _half_totals(operation.args[0], MOST_ELEMENTS):

@@ -133,9 +133,7 @@ class Roundings(NarrowCasts):
             for uses in mark.uses:
                 uses.add(use)
 
-    def _cast(
-        self, operation: Operation, source: torch.Tensor, result: torch.Tensor, clamped: Any
-    ) -> None:
+    def _cast(self, operation: Operation, source: torch.Tensor, result: torch.Tensor, clamped: Any) -> None:
         mark = self._marks.of(source)
         if not source.is_floating_point() and source.is_complex():
             return
@@ -149,9 +147,7 @@ class Roundings(NarrowCasts):
         elif result.dtype not in NARROW_INTEGERS and source.is_floating_point():
             self._used([source], "integer")
 
-    def _halved(
-        self, operation: Operation, source: torch.Tensor, result: torch.Tensor, mark: Mark
-    ) -> None:
+    def _halved(self, operation: Operation, source: torch.Tensor, result: torch.Tensor, mark: Mark) -> None:
         if source.dtype in HALVES or source.dtype in NARROW_INTEGERS or source.dtype in FLOAT8:
             self._marks.put(result, mark.onward(whole=source.dtype in NARROW_INTEGERS))
             return
@@ -161,9 +157,7 @@ class Roundings(NarrowCasts):
         uses = self._changed(operation, source, result) if whole else None
         self._marks.put(result, mark.onward(whole=whole).and_uses(uses))
 
-    def _counted(
-        self, operation: Operation, tensors: Sequence[torch.Tensor], result: torch.Tensor
-    ) -> None:
+    def _counted(self, operation: Operation, tensors: Sequence[torch.Tensor], result: torch.Tensor) -> None:
         if not result.is_floating_point() or result.device.type != "cpu":
             return
         if result.dtype not in HALVES:
@@ -182,11 +176,7 @@ class Roundings(NarrowCasts):
         self._marks.put(result, Mark(whole=True).and_uses(uses))
 
     def _changed(
-        self,
-        operation: Operation,
-        exact: torch.Tensor,
-        result: torch.Tensor,
-        dtype: str | None = None,
+        self, operation: Operation, exact: torch.Tensor, result: torch.Tensor, dtype: str | None = None
     ) -> set[str] | None:
         """Tell of whole numbers that `result` does not hold as they are; returns where to note what they lead to."""
         found = changed_by(exact.detach(), result.detach())

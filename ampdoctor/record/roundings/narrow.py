@@ -50,11 +50,7 @@ class NarrowCasts:
         return lambda result: self._marks.put(result, Mark(clamped=taken))
 
     def _narrowed(
-        self,
-        operation: Operation,
-        source: torch.Tensor,
-        result: torch.Tensor,
-        clamped: Beyond | None,
+        self, operation: Operation, source: torch.Tensor, result: torch.Tensor, clamped: Beyond | None
     ) -> None:
         self.narrow = True
         over = clamped if clamped is not None else beyond_float8(source, result.dtype)

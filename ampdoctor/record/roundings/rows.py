@@ -63,9 +63,7 @@ class RoundingRows:
     def __init__(self) -> None:
         self._places: dict[Spot, Totals] = {}
 
-    def at(
-        self, order: int, kind: str, module: str | None, op: str, dtypes: tuple[str, str]
-    ) -> Totals | None:
+    def at(self, order: int, kind: str, module: str | None, op: str, dtypes: tuple[str, str]) -> Totals | None:
         """Return where to add a call of the user's line at hand; None where there are too many places."""
         spot = Spot(kind, module or "", op, *dtypes, full_call_site())
         totals = self._places.get(spot)
@@ -76,9 +74,7 @@ class RoundingRows:
     def integers(self, totals: Totals, numel: int, found: Changed) -> None:
         """Add whole numbers of which rounding has changed some."""
         totals.add(numel, found.largest)
-        totals.count(
-            changed=found.changed, distinct=found.distinct, distinct_after=found.distinct_after
-        )
+        totals.count(changed=found.changed, distinct=found.distinct, distinct_after=found.distinct_after)
         totals.even_steps |= found.even_steps
 
     def scaled(self, totals: Totals, numel: int, lost: Lost) -> None:

@@ -15,8 +15,7 @@ FLOAT8 = {
 """FP8 dtypes and the largest number of each."""
 
 _HALF_A_PLACE = {
-    dtype: 2.0 ** floor(log2(most)) * float(torch.finfo(dtype).eps) / 2.0 / most
-    for dtype, most in FLOAT8.items()
+    dtype: 2.0 ** floor(log2(most)) * float(torch.finfo(dtype).eps) / 2.0 / most for dtype, most in FLOAT8.items()
 }
 """As a share of the largest number (E4M3fn: 16 of 448): what is beyond by less still rounds to it."""
 

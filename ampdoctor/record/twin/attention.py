@@ -83,12 +83,7 @@ def _factor(query: torch.Tensor, scale: float | None) -> float:
 
 
 def _scores(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    heads: Heads,
-    causal: bool,
-    scale: float | None,
-    bias: torch.Tensor | None,
+    query: torch.Tensor, key: torch.Tensor, heads: Heads, causal: bool, scale: float | None, bias: torch.Tensor | None
 ) -> torch.Tensor:
     b, h, k = heads
     scores = query[b, h] @ key[b, k].T * _factor(query, scale)
@@ -118,23 +113,17 @@ def _common(call: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def forward_again(
-    operation: Any, args: Any, kwargs: dict[str, Any], result: Any
-) -> tuple[Any, ...]:
+def forward_again(operation: Any, args: Any, kwargs: dict[str, Any], result: Any) -> tuple[Any, ...]:
     """Return what the fused forward `operation` would return in FP32; what is no value of ours is the run's own."""
     call = _named(operation, args, kwargs)
     output, denominators = attention(call["query"], call["key"], call["value"], **_common(call))
     return (output, denominators.reshape(result[1].shape), *result[2:])
 
 
-def backward_again(
-    operation: Any, args: Any, kwargs: dict[str, Any], result: Any
-) -> tuple[Any, ...]:
+def backward_again(operation: Any, args: Any, kwargs: dict[str, Any], result: Any) -> tuple[Any, ...]:
     """Return what the fused backward `operation` would return in FP32."""
     call = _named(operation, args, kwargs)
-    found = attention_backward(
-        call["grad_out"], call["query"], call["key"], call["value"], **_common(call)
-    )
+    found = attention_backward(call["grad_out"], call["query"], call["key"], call["value"], **_common(call))
     return (*found, *result[3:])
 
 

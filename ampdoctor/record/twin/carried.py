@@ -91,9 +91,7 @@ class CarriedTwin:
         if kind is Kind.DRAW:
             return lambda result: self._take_over(operation, result)
         try:
-            args, kwargs = operation.mapped(
-                self._conversion.of(operation, self._half_at(operation))
-            )
+            args, kwargs = operation.mapped(self._conversion.of(operation, self._half_at(operation)))
         except NotTwinnable as reason:
             return self._follow(operation, str(reason))
         draws = Draws.of(operation) if operation.traits.draws else None
@@ -154,9 +152,7 @@ class CarriedTwin:
         if not self._concerned(operation):
             return None
         try:
-            args, kwargs = operation.mapped(
-                lambda value, written: self._conversion.twin(value, written, half)
-            )
+            args, kwargs = operation.mapped(lambda value, written: self._conversion.twin(value, written, half))
         except NotTwinnable as reason:
             return self._follow(operation, str(reason))
         return lambda result: self._execute(operation, args, kwargs, result, None)
@@ -175,9 +171,7 @@ class CarriedTwin:
     def _half_at(self, operation: Operation) -> torch.dtype:
         """Return what half is where the operation stands."""
         module = operation.place.module
-        inside = (
-            self._any_island and module is not None and self.counterfactual.keeps_in_fp32(module)
-        )
+        inside = self._any_island and module is not None and self.counterfactual.keeps_in_fp32(module)
         if inside and operation.place.backward and operation.function in _ADDS:
             # Gradients of one tensor are added up where the last of them was computed, wherever the tensor belongs.
             inside = all(self._is_fp32(t) for t in tensors_of(operation.args))
@@ -200,9 +194,7 @@ class CarriedTwin:
                     return True
             elif self._concerns(tensor):
                 return True
-        named = (
-            v for v in (*operation.args, *operation.kwargs.values()) if isinstance(v, torch.dtype)
-        )
+        named = (v for v in (*operation.args, *operation.kwargs.values()) if isinstance(v, torch.dtype))
         return any(d in HALVES and (self._any_island or d is not self._dtype) for d in named)
 
     def _concerns(self, tensor: torch.Tensor) -> bool:
@@ -212,12 +204,7 @@ class CarriedTwin:
         )  # fmt: skip
 
     def _execute(
-        self,
-        operation: Operation,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        result: Any,
-        draws: Draws | None,
+        self, operation: Operation, args: list[Any], kwargs: dict[str, Any], result: Any, draws: Draws | None
     ) -> None:
         if operation.function is _COPY and self._lent(args, kwargs, result):
             return
@@ -227,9 +214,7 @@ class CarriedTwin:
             elif draws is None:
                 twin = operation.function(*args, **kwargs)
             else:
-                twin = masked_dropout(operation, args, result) or draws.again(
-                    operation.function, args, kwargs
-                )
+                twin = masked_dropout(operation, args, result) or draws.again(operation.function, args, kwargs)
         except (RuntimeError, TypeError, ValueError, IndexError, NotTwinnable) as error:
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 raise

@@ -31,9 +31,7 @@ class Conversion:
         any_island: some modules are kept in FP32.
     """
 
-    def __init__(
-        self, storages: TwinStorages, not_twinned: Counter[str], *, any_island: bool
-    ) -> None:
+    def __init__(self, storages: TwinStorages, not_twinned: Counter[str], *, any_island: bool) -> None:
         self._storages, self._not_twinned, self._any_island = storages, not_twinned, any_island
 
     def of(self, operation: Operation, half: torch.dtype) -> Callable[[Any, bool], Any]:
@@ -82,23 +80,14 @@ class Conversion:
                 return _cast(value, half)
         return self._laid_over(value, twin, written, half)
 
-    def _laid_over(
-        self, value: torch.Tensor, twin: Twin | None, written: bool, half: torch.dtype
-    ) -> torch.Tensor:
+    def _laid_over(self, value: torch.Tensor, twin: Twin | None, written: bool, half: torch.dtype) -> torch.Tensor:
         if twin is None:
             twin = self._storages.copy_of(value, half)
         elif written and self._any_island and value.dtype in HALVES:
-            twin = self._storages.recast(
-                value, twin, half
-            )  # as for what is read at a border, below
+            twin = self._storages.recast(value, twin, half)  # as for what is read at a border, below
         view = self._storages.view(value, twin)
         # At the border of a module kept in FP32, what is handed on is cast where it is used.
-        if (
-            value.dtype in HALVES
-            and view.dtype is not half
-            and not written
-            and view.is_floating_point()
-        ):
+        if value.dtype in HALVES and view.dtype is not half and not written and view.is_floating_point():
             return view.to(half)
         return view
 

@@ -42,10 +42,7 @@ class Formulas:
         """Find the nodes that a backward pass from `roots` may run."""
         for node in nodes(roots):
             if operation(node) in _CHANGING:
-                hooks = (
-                    node.register_prehook(self._step_aside),
-                    node.register_hook(self._after(node)),
-                )
+                hooks = (node.register_prehook(self._step_aside), node.register_hook(self._after(node)))
                 self._handles += hooks
 
     def backward_ended(self) -> None:
@@ -75,9 +72,7 @@ class Formulas:
         return after
 
 
-def _follow(
-    carried: CarriedTwin, node: Node, name: str, ours: torch.Tensor, given: torch.Tensor
-) -> None:
+def _follow(carried: CarriedTwin, node: Node, name: str, ours: torch.Tensor, given: torch.Tensor) -> None:
     """Give `ours`, the gradient that the node has computed from `given`, its twin."""
     saved = _saved(node)
     try:

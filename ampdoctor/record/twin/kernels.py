@@ -36,10 +36,7 @@ class Kernels:
     """
 
     def __init__(
-        self,
-        followers: Sequence[Any],
-        in_force: Callable[[], bool],
-        look: Callable[[Callable[[], Any]], Any],
+        self, followers: Sequence[Any], in_force: Callable[[], bool], look: Callable[[Callable[[], Any]], Any]
     ) -> None:
         self._followers = [f for f in followers if isinstance(f, FollowsKernels)]
         self._in_force, self._look = in_force, look

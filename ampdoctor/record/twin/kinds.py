@@ -51,11 +51,7 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor:
 def with_values(sparse: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Return the sparse tensor with other values at its indices."""
     return torch.sparse_coo_tensor(
-        sparse._indices(),
-        values,
-        sparse.shape,
-        is_coalesced=sparse.is_coalesced(),
-        check_invariants=False,
+        sparse._indices(), values, sparse.shape, is_coalesced=sparse.is_coalesced(), check_invariants=False
     )
 
 

@@ -56,9 +56,7 @@ class TwinMode(OwnMode):
 
     supports_higher_order_operators = True
 
-    def __init__(
-        self, followers: Sequence[Follower], places: Places, on_error: Callable[[Exception], None]
-    ) -> None:
+    def __init__(self, followers: Sequence[Follower], places: Places, on_error: Callable[[Exception], None]) -> None:
         super().__init__()
         self._followers = followers
         self._places = places
@@ -92,11 +90,7 @@ class TwinMode(OwnMode):
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if not self._on:

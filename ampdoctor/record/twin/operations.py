@@ -61,9 +61,7 @@ _OWN_NAMESPACES = frozenset({"aten", "prims"})
 _HIDDEN_STATE = frozenset({"running_mean", "running_var", "dropout_state"})
 """Arguments that batch norms and cuDNN's recurrent layers change in place though their schema does not say so."""
 
-_DRAWS_FROM_INPUTS = frozenset(
-    {"native_dropout", "_fused_dropout", "rrelu_with_noise", "rrelu_with_noise_"}
-)
+_DRAWS_FROM_INPUTS = frozenset({"native_dropout", "_fused_dropout", "rrelu_with_noise", "rrelu_with_noise_"})
 
 _MOVES_STORAGE = frozenset({"set_", "set_data", "_unsafe_set_version_counter", "record_stream"})
 """A twin belongs to a storage: which tensor looks at it does not matter."""

@@ -78,11 +78,7 @@ class SecondOpinions:
 
     def __init__(self, proving: Proving, state: State) -> None:
         self._proving, self._state = proving, state
-        self.replays = (
-            Replays(state, always=proving is Proving.ALWAYS)
-            if proving is not Proving.NONE
-            else None
-        )
+        self.replays = Replays(state, always=proving is Proving.ALWAYS) if proving is not Proving.NONE else None
         self._known = Knowledge()
         self._wanted: dict[int, str] = {}
         self._onsets, self._misses, self._hunt = Onsets(), Onsets(), Hunt()
@@ -138,9 +134,7 @@ class SecondOpinions:
         if obstacle(asked=False) is not None:
             return None  # as will be said when the planned one comes
         plan, beside = Plan(START, "fp16", ()), self.lent()
-        opinion = SecondOpinion(
-            self._state.log, plan, self._state.guard, self._state.sites, also=beside
-        )
+        opinion = SecondOpinion(self._state.log, plan, self._state.guard, self._state.sites, also=beside)
         opinion.begin()
         self._state.weights.observe(opinion.gradients)
         self.current = opinion
@@ -230,9 +224,7 @@ class SecondOpinions:
         always = self._proving is Proving.ALWAYS
         why_not = obstacle(asked=always or reason == "asked")
         if why_not is None and half is None and reason in BROKEN:
-            return Plan(
-                reason, "fp16", ()
-            )  # its own FP32: which operation breaks is all there is to ask
+            return Plan(reason, "fp16", ())  # its own FP32: which operation breaks is all there is to ask
         if why_not is None and half is None:
             nothing = "the run holds nothing in half precision"
             why_not = nothing if self._known.examined else "nothing is known of the run yet"
@@ -252,14 +244,11 @@ class SecondOpinions:
         if len(kept) == len(plan.counterfactuals):
             return plan
         names = ", ".join(c.name for c in plan.counterfactuals[len(kept) :])
-        return replace(
-            plan, counterfactuals=tuple(kept), declined=f"too little free memory for {names}"
-        )
+        return replace(plan, counterfactuals=tuple(kept), declined=f"too little free memory for {names}")
 
     def _bytes(self, wanted: Iterable[Counterfactual]) -> float:
         return self._known.step_bytes() * sum(
-            _BYTES[c.number_format]
-            * (1.0 if c.loss_scale is None or c.fp32_modules else _ONLY_BACKWARD)
+            _BYTES[c.number_format] * (1.0 if c.loss_scale is None or c.fp32_modules else _ONLY_BACKWARD)
             for c in wanted
         )
 

@@ -61,9 +61,7 @@ class Knowledge:
         self.half: str | None = None
         self.examined = False
         self._largest = 0.0
-        self._hand_made = (
-            1.0  # loss scale that the step's code multiplied by; divides what no scaler has scaled
-        )
+        self._hand_made = 1.0  # loss scale that the step's code multiplied by; divides what no scaler has scaled
         self._zeros = self._halves = 0
         self._losing: dict[str, float] = {}
         self._cosines: dict[str, float] = {}
@@ -111,9 +109,7 @@ class Knowledge:
         """Whether FP16 at its best scale was tried, was not enough, and modules in FP32 were not tried yet."""
         tried = [name for name in self._cosines if name.startswith("fp16@")]
         islands = any("+fp32:" in name for name in tried)
-        return (
-            bool(tried and self._losing) and not islands and all(self.unsatisfied(n) for n in tried)
-        )
+        return bool(tried and self._losing) and not islands and all(self.unsatisfied(n) for n in tried)
 
     def wants_lower(self) -> bool:
         """Whether gradients overflowed at every scale tried, and a lower one that may fit was not tried yet."""
@@ -167,9 +163,7 @@ def _is_half_gradient(row: TensorRow) -> bool:
     return row.role == "grad_output" and row.dtype in {"float16", "bfloat16"}
 
 
-def counterfactuals(
-    known: Knowledge, half: str, *, always: bool = False
-) -> tuple[Counterfactual, ...]:
+def counterfactuals(known: Knowledge, half: str, *, always: bool = False) -> tuple[Counterfactual, ...]:
     """Return what to carry, the most telling first: a plan that must be smaller leaves the last ones out.
 
     A run in BF16 is not tried in FP16 unless the user wants second opinions `always`: its forward may not fit there.

@@ -44,9 +44,7 @@ class Draws:
             self._generator.set_state(now)
 
 
-def masked_dropout(
-    operation: Operation, args: list[Any], result: Any
-) -> tuple[torch.Tensor, torch.Tensor] | None:
+def masked_dropout(operation: Operation, args: list[Any], result: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Return what dropout with the run's own mask makes of the twin's input; None for other operations."""
     if operation.function is not _DROPOUT:
         return None

@@ -47,12 +47,7 @@ class World:
         """Return the columns that say whose values these are; `own_scale` is the run's."""
         cf = self.counterfactual
         if cf is None:
-            return {
-                "counterfactual": "run",
-                "number_format": None,
-                "loss_scale": own_scale,
-                "fp32_modules": [],
-            }
+            return {"counterfactual": "run", "number_format": None, "loss_scale": own_scale, "fp32_modules": []}
         scale = own_scale if cf.loss_scale is None else cf.loss_scale
         return {
             "counterfactual": cf.name, "number_format": cf.number_format, "loss_scale": scale,
@@ -183,7 +178,4 @@ def _bins(found: Values, key: Deferred, own: float) -> dict[str, Any]:
     if mantissa != 0.5:
         return {}
     statistics = found.statistics(key)
-    return {
-        "exp_lowest": statistics.exp_lowest - (exponent - 1),
-        "exp_counts": statistics.exp_counts,
-    }
+    return {"exp_lowest": statistics.exp_lowest - (exponent - 1), "exp_counts": statistics.exp_counts}

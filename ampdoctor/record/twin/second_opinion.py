@@ -43,9 +43,7 @@ class SecondOpinion:
         also: who else looks on.
     """
 
-    def __init__(
-        self, log: StepLog, plan: Plan, guard: Guard, sites: Sites, also: Follower | None = None
-    ) -> None:
+    def __init__(self, log: StepLog, plan: Plan, guard: Guard, sites: Sites, also: Follower | None = None) -> None:
         self._log, self._plan, self._guard, self._sites = log, plan, guard, sites
         self._worlds = Worlds(log, plan.counterfactuals, plan.half)
         self._local = LocalTwins(log)
@@ -83,10 +81,7 @@ class SecondOpinion:
             self._guard.set_beneath(self._mode)
 
     def backward_begins(
-        self,
-        roots: Sequence[torch.Tensor],
-        seeds: Sequence[torch.Tensor | None],
-        scale: float | None,
+        self, roots: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor | None], scale: float | None
     ) -> None:
         """A backward pass is about to start from `roots`, at the run's loss scale: None where no scaler scaled it."""
         if not self._mode.on:

@@ -25,9 +25,7 @@ class Seeds:
         factor: what they are multiplied by.
     """
 
-    def __init__(
-        self, storages: TwinStorages, dtype: torch.dtype, not_twinned: Counter[str]
-    ) -> None:
+    def __init__(self, storages: TwinStorages, dtype: torch.dtype, not_twinned: Counter[str]) -> None:
         self._storages, self._dtype, self._not_twinned = storages, dtype, not_twinned
         self._given: list[tuple[torch.Tensor, torch.Tensor | None]] = []
         self.implicit = 0

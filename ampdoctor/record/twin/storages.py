@@ -147,9 +147,7 @@ class TwinStorages:
         storage = tensor.untyped_storage()
         elements = storage.nbytes() // tensor.element_size()
         self._check(elements * _sizes(tensor, dtype)[1])
-        whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(
-            storage, 0, (elements,), (1,)
-        )
+        whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, (elements,), (1,))
         values = whole.to(dtype if tensor.dtype in HALVES else tensor.dtype, copy=True)
         return self._keep(tensor, values.untyped_storage(), values.dtype)
 

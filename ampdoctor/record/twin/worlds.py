@@ -53,9 +53,7 @@ class Worlds:
         for carried in self.carried:
             carried.storages.budget = budget
 
-    def compare(
-        self, tensor: torch.Tensor, site: Site, micro_batch: int | None = None, call: int = 0
-    ) -> None:
+    def compare(self, tensor: torch.Tensor, site: Site, micro_batch: int | None = None, call: int = 0) -> None:
         """Queue a row per world for `tensor`, where they differ in it.
 
         Args:
@@ -84,9 +82,7 @@ class Worlds:
             if other_scale and self.by_hand and site[1] == "weight_grad" and tensor.dtype in HALVES:
                 continue
             world = World(counterfactual, self._half)
-            self._rows.add(
-                world, site, theirs, reference, scale=self.scale, micro_batch=micro_batch, call=call
-            )
+            self._rows.add(world, site, theirs, reference, scale=self.scale, micro_batch=micro_batch, call=call)
 
     def rescaled(self) -> Iterator[tuple[CarriedTwin, float]]:
         """Yield the twins at another loss scale, each with that scale over the run's."""

@@ -14,12 +14,5 @@ from ampdoctor.record.watch.schedulers import Schedulers
 if TYPE_CHECKING:
     from ampdoctor.record.watch.base import Watcher
 
-WATCHERS: tuple[type[Watcher], ...] = (
-    AutocastWatch,
-    Checkpoints,
-    CommHooks,
-    Exceptions,
-    ModuleZeroGrad,
-    Schedulers,
-)
+WATCHERS: tuple[type[Watcher], ...] = (AutocastWatch, Checkpoints, CommHooks, Exceptions, ModuleZeroGrad, Schedulers)
 """Every watcher; the recorder makes one of each."""

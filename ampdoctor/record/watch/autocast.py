@@ -118,9 +118,7 @@ class AutocastWatch(Watcher):
             return
         most = max(block.calls.values(), default=0) if block.columns["depth"] == 0 else None
         made_within = next_number() - block.first_node
-        self._log.finish(
-            self._log.begin("autocast_exit", **block.columns, nodes=made_within, module_calls=most)
-        )
+        self._log.finish(self._log.begin("autocast_exit", **block.columns, nodes=made_within, module_calls=most))
 
 
 def _itself(made: Any = None, *_: Any, **__: Any) -> Any:

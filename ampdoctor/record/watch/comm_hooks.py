@@ -19,12 +19,7 @@ class CommHooks(Watcher):
     def install(self, patches: Patches) -> None:
         """Wrap it."""
         safe = self._state.guarded
-        patches.around(
-            DistributedDataParallel,
-            "register_comm_hook",
-            safe(self._before),
-            safe(self._log.finish),
-        )
+        patches.around(DistributedDataParallel, "register_comm_hook", safe(self._before), safe(self._log.finish))
 
     def _before(self, _: Any, state: Any, hook: Any) -> dict[str, Any]:
         return self._log.begin("comm_hook", _name(state, hook))

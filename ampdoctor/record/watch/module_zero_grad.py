@@ -30,8 +30,6 @@ class ModuleZeroGrad(Watcher):
         ]
         return [self._log.begin("zero_grad", name) for name in names]
 
-    def _after(
-        self, calls: list[dict[str, Any]] | None, _: Any, error: BaseException | None
-    ) -> None:
+    def _after(self, calls: list[dict[str, Any]] | None, _: Any, error: BaseException | None) -> None:
         for call in calls or ():
             self._log.finish(call, None, error)

@@ -66,9 +66,7 @@ class PenaltyGradients(Watcher):
         shares = [scaled_share(root.grad_fn) for root in tensors_in(outputs)]
         return self._log.begin("grad", scaled=reduce(_together, shares) if shares else None)
 
-    def _after_grad(
-        self, call: dict[str, Any] | None, result: Any, error: BaseException | None
-    ) -> None:
+    def _after_grad(self, call: dict[str, Any] | None, result: Any, error: BaseException | None) -> None:
         if call is None:
             return
         if error is None and self._state.tensors is not None:
@@ -78,9 +76,7 @@ class PenaltyGradients(Watcher):
                 self._note(gradients)
         self._log.finish(call, None, error)
 
-    def backward_begins(
-        self, roots: list[torch.Tensor], scaled: str | None, *, create_graph: bool
-    ) -> None:
+    def backward_begins(self, roots: list[torch.Tensor], scaled: str | None, *, create_graph: bool) -> None:
         """A backward pass begins: one that makes a graph leaves in `.grad` what can be differentiated."""
         wanted = create_graph and scaled in {"all", "some"} and self._state.tensors is not None
         leaves = (leaf_of(node) for node in nodes(roots)) if wanted else ()
@@ -91,9 +87,7 @@ class PenaltyGradients(Watcher):
         leaves, self._leaves = self._leaves, []
         self._note(leaf.grad for leaf in leaves if leaf.grad is not None)
 
-    def undivided(
-        self, roots: list[torch.Tensor], scale: Callable[[], float | None]
-    ) -> bool | None:
+    def undivided(self, roots: list[torch.Tensor], scale: Callable[[], float | None]) -> bool | None:
         """Return whether gradients of a scaled loss are in the losses `roots` as they are, without 1/scale.
 
         None where there are none, or where nobody looked: this may wait for the device, on examined steps that have
@@ -121,9 +115,7 @@ def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:
         return None
     device = filled[0].device
     norms = [torch.linalg.vector_norm(g.float() if g.itemsize < 4 else g) for g in filled]
-    whole: torch.Tensor = torch.linalg.vector_norm(
-        torch.stack([n.float().to(device) for n in norms])
-    )
+    whole: torch.Tensor = torch.linalg.vector_norm(torch.stack([n.float().to(device) for n in norms]))
     return whole
 
 

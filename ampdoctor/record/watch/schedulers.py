@@ -47,9 +47,7 @@ class Schedulers(Watcher):
         rates = {"lr_before": _rate(optimizer, "lr"), "base_lr": _rate(optimizer, "initial_lr")}
         return self._log.begin("scheduler_step", name, **rates), optimizer
 
-    def _after(
-        self, token: tuple[dict[str, Any] | None, Any] | None, _: Any, error: BaseException | None
-    ) -> None:
+    def _after(self, token: tuple[dict[str, Any] | None, Any] | None, _: Any, error: BaseException | None) -> None:
         if token is None:
             return
         self._depth -= 1

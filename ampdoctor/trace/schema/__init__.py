@@ -10,14 +10,7 @@ readers accept VERSION and VERSION - 1.
 from ampdoctor.trace.schema.calls import CallRow
 from ampdoctor.trace.schema.columns import TABLES, VERSION, Column, Table
 from ampdoctor.trace.schema.roundings import RoundingRow
-from ampdoctor.trace.schema.training import (
-    AccumulatorRow,
-    ModuleRow,
-    OptimizerRow,
-    ScalerRow,
-    StepRow,
-    TensorRow,
-)
+from ampdoctor.trace.schema.training import AccumulatorRow, ModuleRow, OptimizerRow, ScalerRow, StepRow, TensorRow
 from ampdoctor.trace.schema.twins import OpRow, TwinRow, TwinStepRow
 
 OLDEST_READABLE = 1

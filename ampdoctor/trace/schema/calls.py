@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ampdoctor.trace.schema.columns import (
-    BOOL,
-    FLOAT,
-    INT,
-    STRING,
-    STRINGS,
-    nullable,
-    required,
-    table,
-)
+from ampdoctor.trace.schema.columns import BOOL, FLOAT, INT, STRING, STRINGS, nullable, required, table
 
 
 @table("calls")
@@ -35,19 +26,15 @@ class CallRow:
         "exception (one that left an autocast block, a module or the script).",
     )
     target: str | None = nullable(
-        STRING,
-        "Scaler or optimizer it was called on or for; autocast: name of the block; threaded_call: the module.",
+        STRING, "Scaler or optimizer it was called on or for; autocast: name of the block; threaded_call: the module."
     )
     file: str | None = nullable(STRING, "Source file of the caller outside torch.")
     line: int | None = nullable(INT, "Line of the caller.")
     function: str | None = nullable(STRING, "Function of the caller.")
     autocast: str | None = nullable(STRING, "Autocast dtype in force; null if off.")
-    scaled: str | None = nullable(
-        STRING, "backward: whether a scaler scaled all, some or none of what it starts from."
-    )
+    scaled: str | None = nullable(STRING, "backward: whether a scaler scaled all, some or none of what it starts from.")
     factor: float | None = nullable(
-        FLOAT,
-        "backward: product of the numbers the loss was multiplied by in code, scaler excluded.",
+        FLOAT, "backward: product of the numbers the loss was multiplied by in code, scaler excluded."
     )
     largest_factor: float | None = nullable(
         FLOAT,
@@ -74,13 +61,9 @@ class CallRow:
         "optimizer_step: size of the gradients over what the last scaled backward pass or clipping had left; 1/scale "
         "where code of the user's has divided them (examined steps).",
     )
-    lr_before: float | None = nullable(
-        FLOAT, "scheduler_step: learning rate of the first group before it."
-    )
+    lr_before: float | None = nullable(FLOAT, "scheduler_step: learning rate of the first group before it.")
     lr_after: float | None = nullable(FLOAT, "scheduler_step: that rate after it.")
-    base_lr: float | None = nullable(
-        FLOAT, "scheduler_step: the rate that its schedule multiplies."
-    )
+    base_lr: float | None = nullable(FLOAT, "scheduler_step: the rate that its schedule multiplies.")
     entries: int | None = nullable(
         INT, "load_state: parameters with a state in what was loaded; 0 where nothing was kept."
     )
@@ -114,9 +97,7 @@ class CallRow:
     norm: float | None = nullable(
         FLOAT, "clip: the total norm it returned; grad: that of the gradients (examined steps)."
     )
-    error: str | None = nullable(
-        STRING, "Exception that the call raised, or that passed (exception)."
-    )
+    error: str | None = nullable(STRING, "Exception that the call raised, or that passed (exception).")
     error_file: str | None = nullable(
         STRING, "error: source file of the innermost line outside torch that it came from."
     )
@@ -133,6 +114,4 @@ class CallRow:
         STRING, "error: autocast dtype in force, or else of the block that was left last."
     )
     anomaly_mode: bool | None = nullable(BOOL, "error: autograd's anomaly mode was on.")
-    loss: float | None = nullable(
-        FLOAT, "error of a backward: what it started from, divided by the loss scale."
-    )
+    loss: float | None = nullable(FLOAT, "error of a backward: what it started from, divided by the loss scale.")

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ampdoctor.trace.schema.columns import (
-    BOOL,
-    FLOAT,
-    INT,
-    STRING,
-    STRINGS,
-    nullable,
-    required,
-    table,
-)
+from ampdoctor.trace.schema.columns import BOOL, FLOAT, INT, STRING, STRINGS, nullable, required, table
 
 
 @table("roundings")
@@ -68,7 +59,5 @@ class RoundingRow:
         "share",
     )
     energy_beyond: float | None = nullable(
-        FLOAT,
-        "Sum of squares of what clamping took, over that of all elements, in the same way.",
-        "share",
+        FLOAT, "Sum of squares of what clamping took, over that of all elements, in the same way.", "share"
     )

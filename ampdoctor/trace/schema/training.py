@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ampdoctor.trace.schema.columns import (
-    BOOL,
-    FLOAT,
-    FLOATS,
-    INT,
-    INTS,
-    STRING,
-    STRINGS,
-    nullable,
-    required,
-    table,
-)
+from ampdoctor.trace.schema.columns import BOOL, FLOAT, FLOATS, INT, INTS, STRING, STRINGS, nullable, required, table
 
 
 @table("steps")
@@ -27,35 +16,19 @@ class StepRow:
     time: float = required(FLOAT, "When the step ended, seconds since the epoch.", "s")
     wall_ms: float = required(FLOAT, "Duration, from the end of the step before.", "ms")
     micro_batches: int = required(INT, "Backward passes within the step.")
-    loss: float | None = nullable(
-        FLOAT, "Sum of the tensors that backward() was called on, divided by the loss scale."
-    )
-    loss_scale: float | None = nullable(
-        FLOAT, "Loss scale in force; null without an enabled scaler."
-    )
+    loss: float | None = nullable(FLOAT, "Sum of the tensors that backward() was called on, divided by the loss scale.")
+    loss_scale: float | None = nullable(FLOAT, "Loss scale in force; null without an enabled scaler.")
     found_inf: bool | None = nullable(BOOL, "The scaler saw a nonfinite gradient.")
-    applied: bool | None = nullable(
-        BOOL, "An optimizer changed the weights; false on a skipped step."
-    )
-    grad_norm: float | None = nullable(
-        FLOAT, "Total norm that the user's clip_grad_norm_ returned, scaled or not."
-    )
+    applied: bool | None = nullable(BOOL, "An optimizer changed the weights; false on a skipped step.")
+    grad_norm: float | None = nullable(FLOAT, "Total norm that the user's clip_grad_norm_ returned, scaled or not.")
     lr: float | None = nullable(FLOAT, "Learning rate of the first parameter group.")
     examined: bool = required(BOOL, "Tensors were recorded on this step.")
-    reason: str | None = nullable(
-        STRING, "Why it was examined: first, interval, asked, or the vital that turned."
-    )
-    totals_watched: bool | None = nullable(
-        BOOL, "Sums into totals in half were looked at on this step (accumulators)."
-    )
+    reason: str | None = nullable(STRING, "Why it was examined: first, interval, asked, or the vital that turned.")
+    totals_watched: bool | None = nullable(BOOL, "Sums into totals in half were looked at on this step (accumulators).")
     examination_ms: float | None = nullable(FLOAT, "ampdoctor's own time on this step.", "ms")
-    allocated_bytes: int | None = nullable(
-        INT, "CUDA memory allocated at the end of the step.", "bytes"
-    )
+    allocated_bytes: int | None = nullable(INT, "CUDA memory allocated at the end of the step.", "bytes")
     peak_bytes: int | None = nullable(INT, "Peak of the CUDA memory allocated so far.", "bytes")
-    held_graphs: int | None = nullable(
-        INT, "Earlier steps whose loss still has its graph: something holds on to it."
-    )
+    held_graphs: int | None = nullable(INT, "Earlier steps whose loss still has its graph: something holds on to it.")
 
 
 @table("tensors")
@@ -68,8 +41,7 @@ class TensorRow:
     seq: int = required(INT, "Order of arrival within the step.")
     module: str = required(STRING, "Module path; empty for the root and for bare parameters.")
     role: str = required(
-        STRING,
-        "activation, grad_output, weight, weight_grad, update, optimizer_state or buffer (running statistics).",
+        STRING, "activation, grad_output, weight, weight_grad, update, optimizer_state or buffer (running statistics)."
     )
     slot: str = required(
         STRING,
@@ -89,15 +61,11 @@ class TensorRow:
     rms: float = required(FLOAT, "Root mean square of the finite elements.")
     exp_lowest: int = required(INT, "Exponent of the first entry of exp_counts.")
     exp_counts: list[int] = required(INTS, "Elements by floor(log2|x|), from exp_lowest up.")
-    loss_scale: float | None = nullable(
-        FLOAT, "Loss scale that multiplies the values (grad_output, weight_grad)."
-    )
+    loss_scale: float | None = nullable(FLOAT, "Loss scale that multiplies the values (grad_output, weight_grad).")
     autocast: str | None = nullable(STRING, "Autocast dtype in force in the forward; null if off.")
     grad_enabled: bool = required(BOOL, "Gradients were being recorded in the forward.")
     cast_to: str | None = nullable(STRING, "dtype that the gradient is cast to next (slot cast).")
-    inputs_finite: bool | None = nullable(
-        BOOL, "All inputs and weights of the module were finite (activation)."
-    )
+    inputs_finite: bool | None = nullable(BOOL, "All inputs and weights of the module were finite (activation).")
     expected_to_move: int | None = nullable(
         INT,
         "Elements that the optimizer means to change (update of half weights); elements whose gradient and value are "
@@ -127,9 +95,7 @@ class TensorRow:
     sum_cosine: float | None = nullable(
         FLOAT, "Cosine of the accumulated gradient to the same sum in FP32 (with additions)."
     )
-    sum_norm_ratio: float | None = nullable(
-        FLOAT, "Its norm over that of the sum in FP32 (with additions)."
-    )
+    sum_norm_ratio: float | None = nullable(FLOAT, "Its norm over that of the sum in FP32 (with additions).")
 
     @property
     def site(self) -> str:
@@ -150,10 +116,7 @@ class ScalerRow:
     step: int = required(INT, "Step it belongs to.")
     seq: int = required(INT, "Order within the step, shared with calls.")
     scaler: str = required(STRING, "Name of the scaler (scaler0).")
-    event: str = required(
-        STRING,
-        "seen (first use), unscale, step, skip, growth, backoff or hold (update, no change).",
-    )
+    event: str = required(STRING, "seen (first use), unscale, step, skip, growth, backoff or hold (update, no change).")
     optimizer: str | None = nullable(STRING, "Optimizer concerned (unscale, step, skip).")
     scale: float | None = nullable(FLOAT, "Scale before the event.")
     scale_after: float | None = nullable(FLOAT, "Scale after it (growth, backoff, hold).")
@@ -177,9 +140,7 @@ class AccumulatorRow:
     file: str | None = nullable(STRING, "Source file of the line that adds.")
     line: int | None = nullable(INT, "That line.")
     function: str | None = nullable(STRING, "The function that the line is in.")
-    op: str = required(
-        STRING, "add, sub, lerp, addcmul, addcdiv, or copy of a sum that was made in FP32."
-    )
+    op: str = required(STRING, "add, sub, lerp, addcmul, addcdiv, or copy of a sum that was made in FP32.")
     kind: str = required(STRING, "average (of a total that decays) or sum.")
     added: str | None = nullable(
         STRING, "What is added was made from weights (weight) or by a backward pass (gradient)."
@@ -193,18 +154,13 @@ class AccumulatorRow:
     energy_absorbed: float | None = nullable(
         FLOAT, "Share of the increments' sum of squares that lies in them.", "share"
     )
-    increment: float | None = nullable(
-        FLOAT, "Root mean square of what FP32 would have changed them by."
-    )
+    increment: float | None = nullable(FLOAT, "Root mean square of what FP32 would have changed them by.")
     absmax: float = required(FLOAT, "Largest magnitude of the totals.")
     rate: float | None = nullable(
-        FLOAT,
-        "average: share of the way to what is added that a sum goes (1 - decay), where a number says so.",
+        FLOAT, "average: share of the way to what is added that a sum goes (1 - decay), where a number says so."
     )
     lasting: bool = required(BOOL, "The totals were there before the step.")
-    compensated: bool = required(
-        BOOL, "Two values of the total are subtracted afterwards, as Kahan summation does."
-    )
+    compensated: bool = required(BOOL, "Two values of the total are subtracted afterwards, as Kahan summation does.")
 
 
 @table("modules")
@@ -221,9 +177,7 @@ class ModuleRow:
     dtypes: list[str] = required(STRINGS, "dtypes of its own parameters.")
     optimizer: str | None = nullable(STRING, "Optimizer that holds its parameters.")
     training: bool = required(BOOL, "It was in training mode.")
-    device: str | None = nullable(
-        STRING, "Device type of its own parameters; null for one without any."
-    )
+    device: str | None = nullable(STRING, "Device type of its own parameters; null for one without any.")
 
 
 @table("optimizers")

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ampdoctor.trace.schema.columns import (
-    BOOL,
-    FLOAT,
-    INT,
-    INTS,
-    STRING,
-    STRINGS,
-    nullable,
-    required,
-    table,
-)
+from ampdoctor.trace.schema.columns import BOOL, FLOAT, INT, INTS, STRING, STRINGS, nullable, required, table
 
 
 @table("twin_steps")
@@ -30,9 +20,7 @@ class TwinStepRow:
     reason: str = required(STRING, "Why: first, asked, or the vital that turned.")
     counterfactuals: list[str] = required(STRINGS, "The settings that were carried.")
     declined: str | None = nullable(STRING, "Why nothing, or less than planned, was executed.")
-    not_twinned: list[str] = required(
-        STRINGS, "Operations whose twins took the run's own result, with the reason."
-    )
+    not_twinned: list[str] = required(STRINGS, "Operations whose twins took the run's own result, with the reason.")
     operations: int = required(INT, "Operations seen.")
     wall_ms: float | None = nullable(FLOAT, "Time that it added, host side.", "ms")
     twin_bytes: int | None = nullable(INT, "Most memory that the twins held at a time.", "bytes")
@@ -53,9 +41,7 @@ class TwinRow:
     """
 
     step: int = required(INT, "Step that was twinned.")
-    micro_batch: int | None = nullable(
-        INT, "Backward pass within the step; null for what they add up to."
-    )
+    micro_batch: int | None = nullable(INT, "Backward pass within the step; null for what they add up to.")
     seq: int = required(INT, "Order within the step, shared with tensors and calls.")
     counterfactual: str = required(
         STRING,
@@ -68,8 +54,7 @@ class TwinRow:
     loss_scale: float | None = nullable(FLOAT, "Loss scale in its gradients; null for none.")
     fp32_modules: list[str] = required(STRINGS, "Modules whose casts to half are undone.")
     role: str = required(
-        STRING,
-        "weight_grad, grad_output, activation, gradient (all weight gradients together) or loss.",
+        STRING, "weight_grad, grad_output, activation, gradient (all weight gradients together) or loss."
     )
     module: str = required(STRING, "Module path; empty for the root, gradient and loss.")
     slot: str = required(STRING, "As in tensors; empty for gradient and loss.")
@@ -86,14 +71,10 @@ class TwinRow:
     subnormal: int = required(
         INT, "Nonzero elements below the smallest normal number of the format (of the run's half)."
     )
-    overflowed: int = required(
-        INT, "Elements that are NaN or infinite here, finite in the FP32 twin."
-    )
+    overflowed: int = required(INT, "Elements that are NaN or infinite here, finite in the FP32 twin.")
     nonfinite: int = required(INT, "Elements that are NaN or infinite here.")
     nonfinite_fp32: int = required(INT, "Elements that are NaN or infinite in the FP32 twin.")
-    cosine: float | None = nullable(
-        FLOAT, "Cosine to the FP32 twin; null where either is all zero or not finite."
-    )
+    cosine: float | None = nullable(FLOAT, "Cosine to the FP32 twin; null where either is all zero or not finite.")
     norm_ratio: float | None = nullable(
         FLOAT, "Norm over that of the FP32 twin; null where that is zero or either is not finite."
     )
@@ -135,8 +116,7 @@ class OpRow:
     micro_batch: int = required(INT, "Backward passes before it within the step.")
     seq: int = required(INT, "Order of the first call among the step's operations.")
     first_lost: int | None = nullable(
-        INT,
-        "Order of the first call that flushed, absorbed or rounded integers away; null for none.",
+        INT, "Order of the first call that flushed, absorbed or rounded integers away; null for none."
     )
     first_born: int | None = nullable(
         INT, "Order of the first call whose result was not finite although its inputs were."
@@ -146,9 +126,7 @@ class OpRow:
     direction: str = required(STRING, "forward or backward.")
     dtype_in: str = required(STRING, "dtypes of its tensors, each once, joined by commas.")
     dtype_out: str = required(STRING, "dtypes of its results, each once, joined by commas.")
-    file: str | None = nullable(
-        STRING, "Source file of the user's line that ran it, or whose forward it undoes."
-    )
+    file: str | None = nullable(STRING, "Source file of the user's line that ran it, or whose forward it undoes.")
     line: int | None = nullable(INT, "That line.")
     function: str | None = nullable(STRING, "The function that the line is in.")
     source: str = required(STRING, "live or replay.")
@@ -161,13 +139,10 @@ class OpRow:
     )
     overflowed: int = required(INT, "Elements that are NaN or infinite, and finite in FP32.")
     born: int = required(
-        INT,
-        "NaN or infinite elements of calls whose inputs were all finite (softmax: or -inf, as a mask is).",
+        INT, "NaN or infinite elements of calls whose inputs were all finite (softmax: or -inf, as a mask is)."
     )
     born_fp32: int = required(INT, "Those of them that are not finite in FP32 either.")
-    absorbed: int | None = nullable(
-        INT, "Sums: elements with a + b == a although b != 0; null for other operations."
-    )
+    absorbed: int | None = nullable(INT, "Sums: elements with a + b == a although b != 0; null for other operations.")
     integers_lost: int | None = nullable(
         INT, "Casts and arange: whole numbers that were changed; null for other operations."
     )
@@ -175,12 +150,9 @@ class OpRow:
         INT, "Sums and differences: elements of which rounding of the inputs leaves under 2 bits."
     )
     relative_error: float | None = nullable(
-        FLOAT,
-        "Norm of the difference to FP32 over the FP32 norm, finite elements only; null for sums of FP32.",
+        FLOAT, "Norm of the difference to FP32 over the FP32 norm, finite elements only; null for sums of FP32."
     )
-    absmax: float = required(
-        FLOAT, "Largest finite magnitude of the FP32 result, as scaled in the run."
-    )
+    absmax: float = required(FLOAT, "Largest finite magnitude of the FP32 result, as scaled in the run.")
     loss_scale: float | None = nullable(FLOAT, "backward: loss scale in the values.")
     inputs_from: list[int] | None = nullable(
         INTS,

@@ -24,11 +24,7 @@ told = {
     "main": sorted(vars(sys.modules["__main__"])),
     "meta_path": [getattr(f, "__name__", type(f).__name__) for f in sys.meta_path],
     "sitecustomize": getattr(sys.modules.get("sitecustomize"), "FROM_THE_USER", None),
-    "torch": [
-        type(torch.__loader__).__name__,
-        type(torch.__spec__.loader).__name__,
-        torch.__spec__.origin,
-    ],
+    "torch": [type(torch.__loader__).__name__, type(torch.__spec__.loader).__name__, torch.__spec__.origin],
     "found": [before.name, before.origin, before.loader.get_filename("torch")],
     "relative": open("beside.txt").read(),  # noqa: SIM115, PTH123
     "hash": hash("the same in both"),

@@ -55,9 +55,7 @@ def test_any_bit_pattern_is_counted_as_numpy_counts_it(dtype: str, path: Any) ->
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", *FP8])
 def test_every_number_of_a_short_format(dtype: str, path: Any) -> None:
     size = getattr(torch, dtype).itemsize
-    codes = torch.arange(1 << (8 * size), dtype=torch.int32).to(
-        torch.uint8 if size == 1 else torch.int16
-    )
+    codes = torch.arange(1 << (8 * size), dtype=torch.int32).to(torch.uint8 if size == 1 else torch.int16)
     with mock.patch.object(torch_ops, "_on_cpu", path):
         _agrees(codes.view(getattr(torch, dtype)))
 
@@ -65,24 +63,13 @@ def test_every_number_of_a_short_format(dtype: str, path: Any) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_the_edges_of_fp32(path: Any) -> None:
     info = torch.finfo(torch.float32)
-    edges = [
-        2.0**-149,
-        2.0**-148,
-        3 * 2.0**-149,
-        info.tiny,
-        info.tiny - 2.0**-149,
-        info.max,
-        -info.max,
-        1.0,
-    ]
+    edges = [2.0**-149, 2.0**-148, 3 * 2.0**-149, info.tiny, info.tiny - 2.0**-149, info.max, -info.max, 1.0]
     with mock.patch.object(torch_ops, "_on_cpu", path):
         _agrees(torch.tensor(edges))
 
 
 def test_fp64_beyond_the_histogram_is_counted_at_its_ends() -> None:
-    found = as_expected(
-        measured(torch.tensor([2.0**-1000, 2.0**-150, 2.0**200], dtype=torch.float64))
-    )
+    found = as_expected(measured(torch.tensor([2.0**-1000, 2.0**-150, 2.0**200], dtype=torch.float64)))
     assert found["exponents"] == {-149: 2, 127: 1}
     assert found["absmax"] == 2.0**200
 

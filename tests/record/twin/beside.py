@@ -35,9 +35,7 @@ class Beside(NamedTuple):
 
 
 def beside(
-    function: Callable[..., Any],
-    tensors: Sequence[torch.Tensor],
-    counterfactual: Counterfactual = FP32,
+    function: Callable[..., Any], tensors: Sequence[torch.Tensor], counterfactual: Counterfactual = FP32
 ) -> Beside:
     """Call `function` on copies of `tensors` with a twin beside it."""
     errors: list[Exception] = []

@@ -10,14 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.record.twin import networks
-from tests.record.twin.loops import (
-    Accumulating,
-    Gan,
-    HalfWeights,
-    TwoLosses,
-    WithoutOnednn,
-    vectors,
-)
+from tests.record.twin.loops import Accumulating, Gan, HalfWeights, TwoLosses, WithoutOnednn, vectors
 from tests.record.twin.networks import BATCH, CLASSES, FEATURES, LENGTH, VOCABULARY, WIDTH
 from tests.record.twin.training import Case, Training, named
 
@@ -28,9 +21,7 @@ if TYPE_CHECKING:
 
 
 def classifier(
-    model: Callable[[], nn.Module],
-    batch: Callable[[torch.Generator], Batch] = vectors,
-    kind: type[Training] = Training,
+    model: Callable[[], nn.Module], batch: Callable[[torch.Generator], Batch] = vectors, kind: type[Training] = Training
 ) -> Callable[[int], Training]:
     """Return the builder of a training of `model` by cross entropy."""
 
@@ -84,11 +75,7 @@ CASES = (
     Case("cnn", classifier(networks.cnn, images)),
     Case("transformer", classifier(networks.Transformer, tokens)),
     Case("lstm", classifier(partial(networks.Recurrent, nn.LSTM), sequences, WithoutOnednn)),
-    Case(
-        "lstm-onednn",
-        classifier(partial(networks.Recurrent, nn.LSTM), sequences),
-        (torch.bfloat16,),
-    ),
+    Case("lstm-onednn", classifier(partial(networks.Recurrent, nn.LSTM), sequences), (torch.bfloat16,)),
     Case("gru", classifier(partial(networks.Recurrent, nn.GRU), sequences)),
     Case("vit", classifier(networks.Vit, images)),
     Case("tied", classifier(networks.Tied, tokens)),

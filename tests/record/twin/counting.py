@@ -16,9 +16,7 @@ class Counting(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.seen: Counter[str] = Counter()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         self.seen[str(func)] += 1
         return func(*args, **(kwargs or {}))
 
@@ -30,8 +28,6 @@ class CountingFunctions(TorchFunctionMode):
         super().__init__()
         self.seen: Counter[str] = Counter()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         self.seen[getattr(func, "__name__", str(func))] += 1
         return func(*args, **(kwargs or {}))

@@ -108,9 +108,7 @@ class Gpt(nn.Module):
         logits = self.head(self.parts.norm(x))
         loss = None
         if targets is not None:
-            loss = F.cross_entropy(
-                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
-            )
+            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
         return {"logits": logits, "loss": loss, "states": tuple(states)}
 
 

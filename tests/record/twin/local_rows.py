@@ -50,9 +50,7 @@ class Locally:
         """Tell the places of the modules of `model`."""
         for path, module in model.named_modules():
             module.register_forward_pre_hook(lambda _, __, p=path: self.places.enter(p))
-            module.register_forward_hook(
-                lambda _, __, ___, p=path: self.places.leave(p), always_call=True
-            )
+            module.register_forward_hook(lambda _, __, ___, p=path: self.places.leave(p), always_call=True)
 
     def rows(self) -> list[OpRow]:
         """Return the rows of the step, which is over."""

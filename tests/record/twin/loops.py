@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class Accumulating(Training):
     """Two micro-batches make one step."""
 
-    def forward_backward(
-        self, setting: Setting, scaling: Scaling, batch: Batch
-    ) -> list[torch.Tensor]:
+    def forward_backward(self, setting: Setting, scaling: Scaling, batch: Batch) -> list[torch.Tensor]:
         losses = []
         for part in zip(*(b.chunk(2) for b in batch), strict=True):
             with setting.autocast():
@@ -33,9 +31,7 @@ class Accumulating(Training):
 class WithoutOnednn(Training):
     """oneDNN has no FP16 LSTM for most CPUs, where torch then fails; without it every format takes torch's own path."""
 
-    def forward_backward(
-        self, setting: Setting, scaling: Scaling, batch: Batch
-    ) -> list[torch.Tensor]:
+    def forward_backward(self, setting: Setting, scaling: Scaling, batch: Batch) -> list[torch.Tensor]:
         before = torch._C._get_mkldnn_enabled()
         torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of TF32 here
         try:
@@ -52,9 +48,7 @@ class TwoLosses(Training):
         spread(self.model)
         super().__init__(seed, named(self.model), vectors, lambda: torch.zeros(()))
 
-    def forward_backward(
-        self, setting: Setting, scaling: Scaling, batch: Batch
-    ) -> list[torch.Tensor]:
+    def forward_backward(self, setting: Setting, scaling: Scaling, batch: Batch) -> list[torch.Tensor]:
         x, target = batch
         with setting.autocast():
             logits, rebuilt = self.model(x)
@@ -78,9 +72,7 @@ class HalfWeights(Training):
     def adopt(self, setting: Setting) -> None:
         self.model.to(setting.dtype)
 
-    def forward_backward(
-        self, setting: Setting, scaling: Scaling, batch: Batch
-    ) -> list[torch.Tensor]:
+    def forward_backward(self, setting: Setting, scaling: Scaling, batch: Batch) -> list[torch.Tensor]:
         loss = self.loss(*batch)
         scaling.backward(loss)
         return [loss]
@@ -94,17 +86,13 @@ class Gan(Training):
 
     def __init__(self, seed: int, *, shared: bool) -> None:
         self.shared = shared
-        self.generator = nn.Sequential(
-            nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH)
-        )
+        self.generator = nn.Sequential(nn.Linear(FEATURES, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH))
         self.discriminator = nn.Sequential(
             nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2, inplace=True), nn.Linear(WIDTH, 1)
         )
         spread(self.generator), spread(self.discriminator)
         self.of_generator = {f"generator.{n}": p for n, p in named(self.generator).items()}
-        self.of_discriminator = {
-            f"discriminator.{n}": p for n, p in named(self.discriminator).items()
-        }
+        self.of_discriminator = {f"discriminator.{n}": p for n, p in named(self.discriminator).items()}
         parameters = {**self.of_generator, **self.of_discriminator}
         super().__init__(seed, parameters, pairs, lambda: torch.zeros(()))
         self.optimizer_d = torch.optim.Adam(self.of_discriminator.values(), lr=1e-2)

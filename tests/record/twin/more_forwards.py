@@ -162,9 +162,7 @@ PURE: dict[str, Callable[[], nn.Module]] = {
     "contexts": Contexts,
     "helpers": Helpers,
     "torch's transformer": lambda: nn.Transformer(8, 2, 1, 1, 8, batch_first=True),
-    "torch's transformer, a function": lambda: nn.TransformerEncoderLayer(
-        8, 2, activation=activate
-    ),
+    "torch's transformer, a function": lambda: nn.TransformerEncoderLayer(8, 2, activation=activate),
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)),
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)),
     "batch norm": lambda: nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.Flatten()),

@@ -33,9 +33,7 @@ def complex_views(hidden: torch.Tensor, extra: nn.Linear, kept: Kept) -> torch.T
 def sparse_product(hidden: torch.Tensor, extra: nn.Linear, kept: Kept) -> torch.Tensor:
     """A sparse adjacency matrix, as in graph networks; sparse products have no half kernels on a CPU."""
     index = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 7], [1, 2, 3, 4, 5, 6, 7, 0, 3]])
-    adjacency = torch.sparse_coo_tensor(
-        index, torch.full((9,), 0.5), (8, 8), check_invariants=True
-    ).coalesce()
+    adjacency = torch.sparse_coo_tensor(index, torch.full((9,), 0.5), (8, 8), check_invariants=True).coalesce()
     with torch.autocast("cpu", enabled=False):
         mixed: torch.Tensor = torch.sparse.mm(adjacency, hidden.float())
     return hidden + mixed.to(hidden.dtype)

@@ -27,9 +27,7 @@ class OpSequence(TorchDispatchMode, Observer):
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> object:
         if str(func) not in LEFT_OUT:
             self.names.append(str(func).removeprefix("aten.").removesuffix(".default"))
         return func(*args, **(kwargs or {}))
@@ -54,8 +52,4 @@ def differing_ops(case: Case, one: Setting, other: Setting) -> Counter[tuple[str
     """Return the stretches of ops where the two settings part, `one`'s and `other`'s, with their number."""
     a, b = op_sequence(case, one), op_sequence(case, other)
     matcher = SequenceMatcher(None, a, b, autojunk=False)
-    return Counter(
-        (" ".join(a[i:j]), " ".join(b[k:m]))
-        for tag, i, j, k, m in matcher.get_opcodes()
-        if tag != "equal"
-    )
+    return Counter((" ".join(a[i:j]), " ".join(b[k:m])) for tag, i, j, k, m in matcher.get_opcodes() if tag != "equal")

@@ -79,18 +79,11 @@ def real_gradients(
     return step.gradients
 
 
-def flushed_truth(
-    case: Case, setting: Setting, seed: int = 0, *, steps_before: int = 0
-) -> dict[str, tuple[int, int]]:
+def flushed_truth(case: Case, setting: Setting, seed: int = 0, *, steps_before: int = 0) -> dict[str, tuple[int, int]]:
     """Return by parameter how many elements are zero in `setting` and not in FP32, and how many FP32 has nonzero."""
     run = real_step(case, setting, seed, steps_before=steps_before)
-    full = real_gradients(
-        case, setting.to(None), seed, steps_before, before=setting, follow=run.updated
-    )
+    full = real_gradients(case, setting.to(None), seed, steps_before, before=setting, follow=run.updated)
     return {
-        name: (
-            int(((run.gradients[name] == 0) & (gradient != 0)).sum()),
-            int(gradient.count_nonzero()),
-        )
+        name: (int(((run.gradients[name] == 0) & (gradient != 0)).sum()), int(gradient.count_nonzero()))
         for name, gradient in full.items()
     }

@@ -71,9 +71,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.reentrant = reentrant
         self.embedding = nn.Embedding(2, 16)
-        self.layers = nn.ModuleList(
-            [nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2)]
-        )
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(16, 2, 32, batch_first=True) for _ in range(2)])
         self.out = nn.Linear(16, CLASSES)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

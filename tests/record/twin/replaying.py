@@ -106,9 +106,7 @@ class Keeper:
         if hasattr(torch_hooks, "_global_forward_hooks_with_kwargs"):
             handles.append(torch_hooks.register_module_forward_hook(after, with_kwargs=True))
         else:  # torch 2.4
-            handles.append(
-                torch_hooks.register_module_forward_hook(lambda m, a, o: after(m, a, {}, o))
-            )
+            handles.append(torch_hooks.register_module_forward_hook(lambda m, a, o: after(m, a, {}, o)))
         try:
             yield
         finally:
@@ -204,12 +202,7 @@ class Run:
 
     def state(self) -> list[torch.Tensor]:
         """Return everything that a later step depends on."""
-        moments = [
-            v
-            for s in self.optimizer.state.values()
-            for v in s.values()
-            if isinstance(v, torch.Tensor)
-        ]
+        moments = [v for s in self.optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
         draws = [torch.rand(3), torch.tensor(random.random()), torch.tensor(np.random.rand())]
         weights = [t.detach().clone() for t in self.net.state_dict().values()]
         gradients = [p.grad for p in self.net.parameters() if p.grad is not None]
@@ -243,11 +236,7 @@ def harvested(module: nn.Module, found: Gradients) -> dict[str, torch.Tensor]:
 
 def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
     """Whether there are gradients, and the same."""
-    return (
-        bool(ours)
-        and ours.keys() == theirs.keys()
-        and all(torch.equal(ours[k], theirs[k]) for k in ours)
-    )
+    return bool(ours) and ours.keys() == theirs.keys() and all(torch.equal(ours[k], theirs[k]) for k in ours)
 
 
 def _finite(value: Any) -> bool:

@@ -56,9 +56,7 @@ class Scaling:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.used = False
-        self.scaler = torch.amp.GradScaler(
-            "cpu", init_scale=setting.scale, enabled=setting.scaled_by == "scaler"
-        )
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=setting.scale, enabled=setting.scaled_by == "scaler")
 
     def backward(self, loss: torch.Tensor, *, retain_graph: bool = False) -> None:
         """Run the backward pass of `loss`, scaled in the setting's way."""
@@ -69,9 +67,7 @@ class Scaling:
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Unscale, skip on inf or NaN, step."""
-        gradients = [
-            p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None
-        ]
+        gradients = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
         # The scaler refuses FP16 gradients: with half weights people unscale by hand.
         half = any(g.dtype == torch.float16 for g in gradients)
         if self.setting.scaled_by == "scaler" and not half:

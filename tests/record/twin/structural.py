@@ -87,10 +87,7 @@ def ignored_targets(seed: int) -> Training:
 def lora(seed: int) -> Training:
     """B is zero at first, so that A's gradient is; the base is frozen."""
     base = nn.Linear(FEATURES, CLASSES).requires_grad_(requires_grad=False)
-    parameters = {
-        "a": nn.Parameter(torch.randn(4, FEATURES)),
-        "b": nn.Parameter(torch.zeros(CLASSES, 4)),
-    }
+    parameters = {"a": nn.Parameter(torch.randn(4, FEATURES)), "b": nn.Parameter(torch.zeros(CLASSES, 4))}
 
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         low = F.linear(F.linear(x, parameters["a"]), parameters["b"])
@@ -131,10 +128,7 @@ def frozen(seed: int) -> Training:
 def masked_attention(seed: int) -> Training:
     """Keys behind a sample's end are masked with -inf, as is the future; no key bias, whose gradient is only noise."""
     embed, head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, CLASSES)
-    qkv, position = (
-        nn.Linear(WIDTH, 3 * WIDTH, bias=False),
-        nn.Parameter(torch.randn(LENGTH, WIDTH)),
-    )
+    qkv, position = (nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Parameter(torch.randn(LENGTH, WIDTH)))
 
     def loss(tokens: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         q, k, v = qkv(embed(tokens) + position).chunk(3, dim=-1)
@@ -151,10 +145,7 @@ def masked_attention(seed: int) -> Training:
 def fused_attention(seed: int) -> Training:
     """scaled_dot_product_attention with a causal mask, read in the middle."""
     embed, head = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, CLASSES)
-    qkv, position = (
-        nn.Linear(WIDTH, 3 * WIDTH, bias=False),
-        nn.Parameter(torch.randn(LENGTH, WIDTH)),
-    )
+    qkv, position = (nn.Linear(WIDTH, 3 * WIDTH, bias=False), nn.Parameter(torch.randn(LENGTH, WIDTH)))
 
     def loss(tokens: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         q, k, v = qkv(embed(tokens) + position).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
@@ -164,9 +155,7 @@ def fused_attention(seed: int) -> Training:
     return Training(seed, {**named(embed, head, qkv), "position": position}, _tokens, loss)
 
 
-def _classifier(
-    seed: int, model: nn.Module, batch: Callable[[torch.Generator], Batch] = vectors
-) -> Training:
+def _classifier(seed: int, model: nn.Module, batch: Callable[[torch.Generator], Batch] = vectors) -> Training:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(model(x), target)
 

@@ -16,9 +16,7 @@ FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_backward.def
 CUDNN = torch.ops.aten._scaled_dot_product_cudnn_attention.default
 
 
-def tensors(
-    queries: int = 7, keys: int = 7, key_heads: int = 4
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def tensors(queries: int = 7, keys: int = 7, key_heads: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     return (
         torch.randn(2, 4, queries, 8, requires_grad=True),
@@ -38,14 +36,10 @@ def tensors(
         ({"key_heads": 1}, False, 2.0, True),
     ],
 )
-def test_it_is_what_torch_computes(
-    shape: Any, causal: bool, scale: float | None, biased: bool
-) -> None:
+def test_it_is_what_torch_computes(shape: Any, causal: bool, scale: float | None, biased: bool) -> None:
     q, k, v = tensors(**shape)
     bias = torch.randn(q.shape[2], k.shape[2]) if biased else None
-    expected = F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=causal, scale=scale, enable_gqa=True
-    )
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, scale=scale, enable_gqa=True)
     seed = torch.randn_like(expected)
     gradients = torch.autograd.grad(expected, (q, k, v), seed)
     with torch.no_grad():
@@ -69,29 +63,12 @@ def test_the_kernels_calls_are_understood() -> None:
     q, k, v = tensors()
     rest = [torch.zeros(0)] * 7
     result = (torch.zeros_like(q), torch.zeros(2, 4, 7), *rest)
-    output, denominators, *others = IN_FP32[FLASH](
-        FLASH, (q, k, v, 0.0, True), {"scale": 0.5}, result
-    )
+    output, denominators, *others = IN_FP32[FLASH](FLASH, (q, k, v, 0.0, True), {"scale": 0.5}, result)
     expected, _ = attention(q, k, v, causal=True, scale=0.5)
     assert torch.equal(output, expected)
     assert denominators.shape == (2, 4, 7)
     assert all(a is b for a, b in zip(others, rest, strict=True))
-    args = (
-        torch.ones_like(q),
-        q,
-        k,
-        v,
-        output,
-        denominators,
-        None,
-        None,
-        7,
-        7,
-        0.0,
-        True,
-        None,
-        None,
-    )
+    args = (torch.ones_like(q), q, k, v, output, denominators, None, None, 7, 7, 0.0, True, None, None)
     found = IN_FP32[FLASH_BACKWARD](FLASH_BACKWARD, args, {}, (q, k, v))
     again = attention_backward(torch.ones_like(q), q, k, v, causal=True, scale=None)
     assert all(map(torch.equal, found, again))

@@ -14,12 +14,7 @@ from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
 from tests.record.training import Outcome
 from tests.record.twin.cases import CASES
 from tests.record.twin.odd_tensors import ODD
-from tests.record.twin.reference import (
-    RealStep,
-    flushed_truth,
-    real_gradients,
-    real_step,
-)
+from tests.record.twin.reference import RealStep, flushed_truth, real_gradients, real_step
 from tests.record.twin.setting import Setting
 from tests.record.twin.structural import STRUCTURAL
 from tests.record.twin.twinned import TwinnedStep, twinned_step
@@ -49,14 +44,11 @@ HALVES = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 def with_half(cases: tuple[Case, ...]) -> pytest.MarkDecorator:
     """Return the parametrisation of a test by case and by the format of the run."""
     return pytest.mark.parametrize(
-        ("case", "half"),
-        [pytest.param(c, h, id=f"{c}-{HALVES[h]}") for c in cases for h in c.halves],
+        ("case", "half"), [pytest.param(c, h, id=f"{c}-{HALVES[h]}") for c in cases for h in c.halves]
     )
 
 
-def counterfactuals(
-    case: Case, setting: Setting, scales: tuple[int, ...]
-) -> dict[Counterfactual, Setting]:
+def counterfactuals(case: Case, setting: Setting, scales: tuple[int, ...]) -> dict[Counterfactual, Setting]:
     """Return counterfactuals and the settings of the real runs that they stand for."""
     found = {
         FP32: setting.to(None),
@@ -72,9 +64,7 @@ def counterfactuals(
 
 def bits(step: RealStep) -> Outcome:
     """Return everything that the step came to, the buffers of its modules and the generators with it."""
-    buffers = [
-        list(m.buffers()) for m in live_instances(nn.Module) if list(m.buffers(recurse=False))
-    ]
+    buffers = [list(m.buffers()) for m in live_instances(nn.Module) if list(m.buffers(recurse=False))]
     return Outcome.of(
         losses=step.losses, gradients=step.gradients, updated=step.updated, buffers=buffers
     )  # fmt: skip
@@ -158,9 +148,7 @@ def test_each_deviation_is_there() -> None:
 def test_what_can_t_be_twinned_is_named() -> None:
     (case,) = (case for case in ODD if case.name == "bits")
     step = twinned_step(case, Setting(scale=2.0**-2), [FP32])
-    assert dict(step.carried[0].not_twinned) == {
-        "aten._to_copy: looks at half numbers as torch.uint8": 1
-    }
+    assert dict(step.carried[0].not_twinned) == {"aten._to_copy: looks at half numbers as torch.uint8": 1}
 
 
 @pytest.mark.parametrize(

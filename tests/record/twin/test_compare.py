@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ampdoctor.record.twin.compare import (
-    _CHUNK,
-    _CHUNK_ON_CPU,
-    Comparison,
-    comparison_vector,
-    decode,
-    together,
-)
+from ampdoctor.record.twin.compare import _CHUNK, _CHUNK_ON_CPU, Comparison, comparison_vector, decode, together
 
 NORMAL = 2.0**-14
 ALL = math.inf
@@ -100,9 +93,7 @@ def test_elements_are_matched_by_place_and_not_by_memory() -> None:
     values = reference.t().contiguous().t()
     assert values.stride() != reference.stride()
     assert compared(values, reference).cosine == pytest.approx(1.0, abs=1e-7)
-    assert compared(values[::2, 1:3], reference[::2, 1:3]).dot == float(
-        reference[::2, 1:3].square().sum()
-    )
+    assert compared(values[::2, 1:3], reference[::2, 1:3]).dot == float(reference[::2, 1:3].square().sum())
     row = torch.tensor([[1.0, 2.0]]).expand(5, 2)
     assert compared(row, row).squares == pytest.approx(25, rel=1e-12)
 
@@ -149,19 +140,14 @@ def test_scales_are_divided_out() -> None:
 
 
 def test_tensors_together() -> None:
-    pairs = [
-        (torch.tensor([3.0, 0.0]), torch.tensor([3.0, 1.0])),
-        (torch.tensor([0.0]), torch.tensor([4.0])),
-    ]
+    pairs = [(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 1.0])), (torch.tensor([0.0]), torch.tensor([4.0]))]
     parts = [compared(*p) for p in pairs]
     whole = compared(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
     assert together(parts) == about(**whole._asdict())
     assert together([]) == Comparison(*[0.0] * 13)
 
 
-FLOATS = st.one_of(
-    st.floats(width=32), st.sampled_from([0.0, -0.0, 2.0**-24, 2.0**-26, 65504.0, INF, NAN])
-)
+FLOATS = st.one_of(st.floats(width=32), st.sampled_from([0.0, -0.0, 2.0**-24, 2.0**-26, 65504.0, INF, NAN]))
 
 
 @settings(deadline=None, max_examples=150)

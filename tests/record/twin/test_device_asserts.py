@@ -78,9 +78,7 @@ FUNCTIONS = (embedded, indexed, put, gathered, scattered, added, selected, taken
 
 @pytest.mark.usefixtures("_elsewhere")
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
-def test_indices_are_those_of_the_run(
-    function: Callable[[T], T], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_indices_are_those_of_the_run(function: Callable[[T], T], monkeypatch: pytest.MonkeyPatch) -> None:
     x = half(8, 16)
     found = beside(function, [x])
     assert found.errors == []
@@ -159,9 +157,7 @@ def test_weights_of_a_layout_of_their_own_are_not_laid_over_at_another_width(nam
     after = twin.before(operation)
     assert after is not None
     after(result)
-    assert [*twin.not_twinned] == [
-        f"aten.{name}: its weights lie in memory in another way at another width"
-    ]
+    assert [*twin.not_twinned] == [f"aten.{name}: its weights lie in memory in another way at another width"]
     assert torch.equal(twin.values(result), result.float())
 
 

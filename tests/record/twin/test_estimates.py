@@ -53,9 +53,7 @@ def test_zeros_of_the_model_s_own_are_not_taken_for_flushed() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in MODELS if c.name != "half-weights"], ids=str)
-def test_measured_is_the_truth_where_a_twin_was_and_null_elsewhere(
-    case: Case, tmp_path: Path
-) -> None:
+def test_measured_is_the_truth_where_a_twin_was_and_null_elsewhere(case: Case, tmp_path: Path) -> None:
     run, _ = record(case, [-8] * (LATER + 1), tmp_path / "run", prove=True)
     recorded = recorded_step(run, LATER)
     twins = {
@@ -75,9 +73,7 @@ def test_measured_is_the_truth_where_a_twin_was_and_null_elsewhere(
     assert sum(r.flushed for r in own) == truth[-8][0] > 0
 
 
-def test_code_that_divides_half_gradients_does_so_in_twins_at_other_scales_too(
-    tmp_path: Path,
-) -> None:
+def test_code_that_divides_half_gradients_does_so_in_twins_at_other_scales_too(tmp_path: Path) -> None:
     run, _ = record(BY_NAME["half-weights"], [-8] * (LATER + 1), tmp_path / "run", prove=True)
     recorded = recorded_step(run, LATER)
     assert recorded.backward.divided
@@ -87,9 +83,7 @@ def test_code_that_divides_half_gradients_does_so_in_twins_at_other_scales_too(
 
 @pytest.mark.parametrize("name", ["mlp", "half-weights"])
 @pytest.mark.parametrize("exponent", [-8, -4, 8])
-def test_who_divides_by_hand_is_told_from_who_does_not(
-    name: str, exponent: int, tmp_path: Path
-) -> None:
+def test_who_divides_by_hand_is_told_from_who_does_not(name: str, exponent: int, tmp_path: Path) -> None:
     run, _ = record(BY_NAME[name], [exponent], tmp_path / "run")
     assert recorded_step(run).backward.divided is (name == "half-weights")
 

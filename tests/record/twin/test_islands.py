@@ -84,10 +84,7 @@ def islands(module: nn.Module) -> None:
 
 
 def train(
-    steps: int,
-    scale_at: Callable[[int], float],
-    wrapped: tuple[str, ...] = (),
-    checkpointing: str = "",
+    steps: int, scale_at: Callable[[int], float], wrapped: tuple[str, ...] = (), checkpointing: str = ""
 ) -> nn.Module:
     """Train; in the last step the modules `wrapped` are in FP32."""
     torch.manual_seed(0)

@@ -42,9 +42,7 @@ def test_a_scale_by_hand_is_divided_out_like_a_scaler_s(tmp_path: Path, scale: f
     assert found.loss_scale == (scale if scale > 1.0 else None)
 
 
-def test_half_gradients_that_were_divided_by_hand_say_nothing_of_other_scales(
-    tmp_path: Path,
-) -> None:
+def test_half_gradients_that_were_divided_by_hand_say_nothing_of_other_scales(tmp_path: Path) -> None:
     setting = Setting(scale=2.0**4, scaled_by="hand")
     _, run = recorded(tmp_path / "run", lambda: trained(HALF_WEIGHTS, setting, EARLY + 1))
     scaled = [r for r in run.twins if r.counterfactual.startswith("fp16@")]

@@ -49,11 +49,7 @@ def test_energy_lost_is_the_share_of_the_squares() -> None:
 @pytest.mark.parametrize(
     ("values", "dtype", "lost"),
     [
-        (
-            torch.arange(4100),
-            HALF,
-            1024 + 3,
-        ),  # odd ones above 2048, and above 4096 all but multiples of 4
+        (torch.arange(4100), HALF, 1024 + 3),  # odd ones above 2048, and above 4096 all but multiples of 4
         (torch.arange(300), BRAIN, 22),  # odd ones above 256
         (torch.arange(300, dtype=torch.float32), BRAIN, 22),
         (torch.arange(300) + 0.5, BRAIN, 0),  # no whole numbers
@@ -61,9 +57,7 @@ def test_energy_lost_is_the_share_of_the_squares() -> None:
         (torch.arange(256, dtype=torch.uint8), BRAIN, None),
     ],
 )
-def test_whole_numbers_that_a_cast_changes(
-    values: torch.Tensor, dtype: torch.dtype, lost: int | None
-) -> None:
+def test_whole_numbers_that_a_cast_changes(values: torch.Tensor, dtype: torch.dtype, lost: int | None) -> None:
     rows = rows_of(lambda: values.to(dtype))
 
     assert [row.integers_lost for row in rows] == ([] if lost is None else [lost])
@@ -174,19 +168,11 @@ def test_extreme_values_are_summed_rightly() -> None:
 def test_what_is_exact_is_not_looked_at() -> None:
     x = brain(1.0, 2.0)
 
-    assert (
-        rows_of(lambda: (x.float(), x.clone(), x.relu(), x[0].item(), torch.cat([x, x]), x > 1))
-        == []
-    )
+    assert rows_of(lambda: (x.float(), x.clone(), x.relu(), x[0].item(), torch.cat([x, x]), x > 1)) == []
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    st.integers(0, 2**32 - 1),
-    st.floats(-45, 20),
-    st.sampled_from([(7,), (3, 5), (2, 300, 200)]),
-    st.booleans(),
-)
+@given(st.integers(0, 2**32 - 1), st.floats(-45, 20), st.sampled_from([(7,), (3, 5), (2, 300, 200)]), st.booleans())
 def test_flushed_at_a_cast_is_what_numpy_counts(
     seed: int, exponent: float, shape: tuple[int, ...], transposed: bool
 ) -> None:

@@ -84,9 +84,7 @@ def readable(row: OpRow) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", pairs())
 @pytest.mark.parametrize("sum_of", SUMS.values(), ids=SUMS)
-def test_brain_sums_are_those_in_floats(
-    name: str, sum_of: Sum, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_brain_sums_are_those_in_floats(name: str, sum_of: Sum, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pairs()[name]
     short = [readable(row) for row in rows_of(lambda: sum_of(a, b))]
     monkeypatch.setattr(brain_sums, "counts", lambda *_: None)
@@ -101,10 +99,7 @@ def test_sixteen_bits_are_enough_for_most_sums() -> None:
         if a.numel() and a.shape == b.shape
     }
 
-    assert [name for name, counts in known.items() if counts is None] == [
-        "edges",
-        "smallest numbers",
-    ]
+    assert [name for name, counts in known.items() if counts is None] == ["edges", "smallest numbers"]
 
 
 @pytest.mark.parametrize("dtype", [BRAIN, HALF, torch.float32, torch.float64])

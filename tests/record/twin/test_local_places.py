@@ -196,11 +196,7 @@ def test_lines_and_dtypes_are_told_apart() -> None:
     rows = rows_of(lambda: (x.to(HALF), x.to(BRAIN),
                             x.to(HALF)))  # fmt: skip
 
-    assert [(r.dtype_out, r.calls) for r in rows] == [
-        ("float16", 1),
-        ("bfloat16", 1),
-        ("float16", 1),
-    ]
+    assert [(r.dtype_out, r.calls) for r in rows] == [("float16", 1), ("bfloat16", 1), ("float16", 1)]
 
 
 def test_the_loss_scale_is_that_of_the_pass() -> None:

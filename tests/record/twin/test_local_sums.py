@@ -58,14 +58,9 @@ def test_sums_of_full_precision_absorb_too(dtype: torch.dtype) -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, BRAIN])
-def test_all_kinds_of_sums(
-    sum_of: Callable[..., Any], absorbed: int | None, dtype: torch.dtype
-) -> None:
+def test_all_kinds_of_sums(sum_of: Callable[..., Any], absorbed: int | None, dtype: torch.dtype) -> None:
     eps = torch.finfo(dtype).eps
-    w, u = (
-        torch.tensor([1.0, 1.0, 1.0], dtype=dtype),
-        torch.tensor([eps / 8, 0.0, 2.0], dtype=dtype),
-    )
+    w, u = (torch.tensor([1.0, 1.0, 1.0], dtype=dtype), torch.tensor([eps / 8, 0.0, 2.0], dtype=dtype))
 
     # Only what the last operation does: some of these make their operands first.
     rows = rows_of(lambda: sum_of(w, u))

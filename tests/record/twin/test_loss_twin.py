@@ -90,7 +90,6 @@ def test_a_loss_in_fp32_is_the_run_s_own(tmp_path: Path) -> None:
 
     _, run = recorded(tmp_path, train)
     own, twin = (
-        next(r.value for r in run.twins if r.role == "loss" and r.counterfactual == name)
-        for name in ("run", NAME)
+        next(r.value for r in run.twins if r.role == "loss" and r.counterfactual == name) for name in ("run", NAME)
     )
     assert own == twin

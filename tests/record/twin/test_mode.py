@@ -193,9 +193,7 @@ MAY_HAVE_BEGUN: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", MAY_HAVE_BEGUN)
-def test_what_may_have_begun_is_not_called_again(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_have_begun_is_not_called_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: list[Exception] = []
     mode = TwinMode([CarriedTwin(FP32)], Places(lines=False), errors.append)
     monkeypatch.setattr(mode_module, "called", Short(name))
@@ -215,9 +213,7 @@ def test_without_a_second_opinion_it_is_the_user_s(monkeypatch: pytest.MonkeyPat
     assert errors == []
 
 
-def test_a_recorded_step_that_was_short_of_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recorded_step_that_was_short_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))

@@ -99,16 +99,10 @@ def test_of_two_scalers_the_one_just_used_counts(recording: Recording) -> None:
                 scalers[n].scale(loss).backward()
                 scalers[n].step(optimizers[n])
                 scalers[n].update()
-    found = {
-        (row.optimizers or ["?"])[0]: row.micro_batch
-        for row in recording.calls("backward")
-        if row.step == EARLY
-    }
+    found = {(row.optimizers or ["?"])[0]: row.micro_batch for row in recording.calls("backward") if row.step == EARLY}
     assert len(found) == 2
     scales = [
-        (row.numel, row.loss_scale)
-        for row in recording.run.twins
-        if row.role == "loss" and row.counterfactual == "run"
+        (row.numel, row.loss_scale) for row in recording.run.twins if row.role == "loss" and row.counterfactual == "run"
     ]
     assert [scale for _, scale in scales] == [2.0**12, 2.0**4]
 
@@ -141,9 +135,7 @@ def test_a_failure_that_shows_too_late_is_told(recording: Recording) -> None:
     ("limit", "used", "free"),
     [("max", "5", 4096.0), ("3000", "1000", 2000.0), ("900000", "1", 4096.0), ("", "", 4096.0)],
 )
-def test_a_container_s_limit_counts(
-    monkeypatch: pytest.MonkeyPatch, limit: str, used: str, free: float
-) -> None:
+def test_a_container_s_limit_counts(monkeypatch: pytest.MonkeyPatch, limit: str, used: str, free: float) -> None:
     files = {
         "/proc/meminfo": "MemTotal: 8 kB\nMemAvailable: 4 kB\n",
         "/sys/fs/cgroup/memory.max": f"{limit}\n",

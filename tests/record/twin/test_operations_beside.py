@@ -259,9 +259,7 @@ def test_beyond_its_budget_a_twin_is_out_of_memory() -> None:
 
 
 @pytest.mark.parametrize("given", ["own", "part", "expanded", "twice", "twinned"])
-def test_a_gradient_given_to_backward_is_scaled_for_the_twin_and_then_itself_again(
-    given: str,
-) -> None:
+def test_a_gradient_given_to_backward_is_scaled_for_the_twin_and_then_itself_again(given: str) -> None:
     memory = half(4, 8).float()
     gradient = {
         "own": torch.full((8,), 2.0), "part": memory[1], "expanded": torch.full((1,), 2.0).expand(8),

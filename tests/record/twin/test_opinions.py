@@ -89,9 +89,7 @@ def test_an_onset_of_trouble_gets_one_the_first_time(tmp_path: Path) -> None:
     assert len(steps_of(run, "skip")) == 1
 
 
-def test_beyond_that_within_a_share_of_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_that_within_a_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for share, expected in ((0.0, 0), (1e9, 5)):
         monkeypatch.setattr(opinions, "SHARE", share)
         folder = tmp_path / f"run{share}"
@@ -102,17 +100,13 @@ def test_beyond_that_within_a_share_of_the_time(
         assert expected or not steps_of(open_run(folder), "interval")
 
 
-@pytest.mark.parametrize(
-    ("twins_that_fit", "carried"), [(100.0, 4), (3.0, 1), (1e-3, 0)], ids=["all", "one", "none"]
-)
+@pytest.mark.parametrize(("twins_that_fit", "carried"), [(100.0, 4), (3.0, 1), (1e-3, 0)], ids=["all", "one", "none"])
 def test_too_little_memory_means_fewer_twins_and_then_none_but_local_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, twins_that_fit: float, carried: int
 ) -> None:
     plain = mlp()
     known: list[Any] = []
-    monkeypatch.setattr(
-        opinions, "room_beside_step", lambda _: twins_that_fit * known[0].step_bytes()
-    )
+    monkeypatch.setattr(opinions, "room_beside_step", lambda _: twins_that_fit * known[0].step_bytes())
     fitting = opinions.SecondOpinions._fitting
 
     def noting(self: Any, plan: Any) -> Any:
@@ -130,14 +124,10 @@ def test_too_little_memory_means_fewer_twins_and_then_none_but_local_ones(
     assert row.operations > 0
     assert [r for r in run.ops if r.step == EARLY]
     if carried == 1:
-        assert (
-            steps_of(run, "follow-up") == [EARLY + 1, EARLY + 2][: len(steps_of(run, "follow-up"))]
-        )
+        assert steps_of(run, "follow-up") == [EARLY + 1, EARLY + 2][: len(steps_of(run, "follow-up"))]
 
 
-def test_beyond_their_budget_twins_are_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beyond_their_budget_twins_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan has estimated; what is allotted is counted."""
     plain = mlp()
     monkeypatch.setattr(worlds, "room_beside_step", lambda _: 4096.0)
@@ -151,14 +141,7 @@ def test_beyond_their_budget_twins_are_given_up(
 class Failing:
     """Raises `error` on the n-th call of a method, and keeps failing."""
 
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        kind: Any,
-        method: str,
-        error: type[Exception],
-        n: int,
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, error: type[Exception], n: int) -> None:
         original, calls = getattr(kind, method), [0]
 
         def fail(*args: Any, **kwargs: Any) -> Any:
@@ -172,9 +155,7 @@ class Failing:
 
 @pytest.mark.parametrize("method", ["before", "_execute", "values", "seed"])
 @pytest.mark.parametrize("n", [1, 20])
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError, ZeroDivisionError], ids=["memory", "error"]
-)
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, ZeroDivisionError], ids=["memory", "error"])
 def test_a_failing_follower_ends_the_second_opinion_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, n: int, error: type[Exception]
 ) -> None:
@@ -198,9 +179,7 @@ def test_a_failing_local_follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert opinion(run).declined == "ZeroDivisionError: ours"
 
 
-def test_in_tests_an_error_of_ours_is_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_tests_an_error_of_ours_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Failing(monkeypatch, CarriedTwin, "before", ZeroDivisionError, 5)
     with pytest.raises(ZeroDivisionError, match="ours"):
         recorded(tmp_path / "run", mlp)

@@ -27,9 +27,7 @@ OUTSIDE = "written outside torch's operations"
 
 def memory(tensor: T) -> np.ndarray[Any, Any]:
     """Return the memory of a contiguous tensor, without torch's knowing of it."""
-    kind, dtype = {2: (ctypes.c_uint16, np.float16), 4: (ctypes.c_uint32, np.float32)}[
-        tensor.element_size()
-    ]
+    kind, dtype = {2: (ctypes.c_uint16, np.float16), 4: (ctypes.c_uint32, np.float32)}[tensor.element_size()]
     pointer = ctypes.cast(tensor.data_ptr(), ctypes.POINTER(kind))
     return np.ctypeslib.as_array(pointer, (tensor.numel(),)).view(dtype)
 
@@ -62,9 +60,7 @@ MAKERS: dict[str, Callable[[T], T]] = {
 
 @pytest.mark.parametrize("counterfactual", [FP32, Counterfactual("bf16"), Counterfactual("fp16")])
 @pytest.mark.parametrize("maker", MAKERS)
-def test_what_was_written_from_outside_is_the_run_s(
-    maker: str, counterfactual: Counterfactual
-) -> None:
+def test_what_was_written_from_outside_is_the_run_s(maker: str, counterfactual: Counterfactual) -> None:
     found = beside(into(MAKERS[maker]), [half(8, 16)], counterfactual)
     assert found.errors == []
     assert dict(found.twin.not_twinned) == {f"aten.{maker}: {OUTSIDE}": 1}

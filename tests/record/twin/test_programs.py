@@ -94,13 +94,9 @@ def program(instructions: Sequence[Instruction], narrow: torch.dtype) -> Callabl
     def run(*inputs: T) -> list[T]:
         tensors = list(inputs)
         for instruction in instructions:
-            a, b = (
-                square(tensors[i % len(tensors)]) for i in (instruction.first, instruction.second)
-            )
+            a, b = (square(tensors[i % len(tensors)]) for i in (instruction.first, instruction.second))
             if instruction.name == "to_half":
-                tensors.append(
-                    a.to(narrow, copy=True)
-                )  # or it would share memory in one format only
+                tensors.append(a.to(narrow, copy=True))  # or it would share memory in one format only
             elif instruction.name in RESULTS:
                 # Several formats in one operation would be promoted in other ways in another world.
                 tensors.append(RESULTS[instruction.name](a, b.to(a.dtype), instruction.number))
@@ -113,15 +109,11 @@ def program(instructions: Sequence[Instruction], narrow: torch.dtype) -> Callabl
 
 
 def _can_be_written(tensor: T) -> bool:
-    return all(stride >= SIDE or stride == 1 for stride in tensor.stride()) and (
-        len(set(tensor.stride())) == 2
-    )
+    return all(stride >= SIDE or stride == 1 for stride in tensor.stride()) and (len(set(tensor.stride())) == 2)
 
 
 names = st.sampled_from(["to_half", *RESULTS, *IN_PLACE])
-instructions = st.builds(
-    Instruction, names, st.integers(0, 20), st.integers(0, 20), st.integers(0, 30)
-)
+instructions = st.builds(Instruction, names, st.integers(0, 20), st.integers(0, 20), st.integers(0, 30))
 
 
 @settings(deadline=None, max_examples=150)

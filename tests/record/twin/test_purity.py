@@ -134,9 +134,7 @@ def test_forwards_of_single_objects() -> None:
 def test_code_without_source() -> None:
     held: dict[str, Any] = {}
     exec("def forward(self, x): return x", held)
-    assert "the source of `forward (<string>:1)` can't be read" in (
-        effect(having(held["forward"])) or "nothing"
-    )
+    assert "the source of `forward (<string>:1)` can't be read" in (effect(having(held["forward"])) or "nothing")
 
 
 def test_nothing_of_the_users_runs_and_nothing_is_raised() -> None:

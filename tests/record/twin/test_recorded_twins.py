@@ -25,9 +25,7 @@ SMALL = Setting(scale=2.0**-10)
 
 
 @pytest.mark.parametrize("case", IN_FP16, ids=str)
-def test_measured_flushed_is_the_truth_and_the_training_is_itself(
-    tmp_path: Path, case: Case
-) -> None:
+def test_measured_flushed_is_the_truth_and_the_training_is_itself(tmp_path: Path, case: Case) -> None:
     plain, _ = trained(case, SMALL, EARLY + 2)
     (found, _), run = recorded(tmp_path / "run", lambda: trained(case, SMALL, EARLY + 2))
     assert found.differences(plain) == []
@@ -63,9 +61,7 @@ def test_structural_zeros_are_no_fault(tmp_path: Path, case: Case) -> None:
 
 
 @pytest.mark.parametrize("prove", [False, None, True])
-def test_who_wants_none_gets_none_and_who_wants_more_gets_more(
-    tmp_path: Path, prove: bool | None
-) -> None:
+def test_who_wants_none_gets_none_and_who_wants_more_gets_more(tmp_path: Path, prove: bool | None) -> None:
     case = CASES[0]
     _, run = recorded(tmp_path / "run", lambda: trained(case, SMALL, 8), prove=prove, every=2)
     steps = {r.step for r in run.twin_steps if r.kind != "replay"}

@@ -12,24 +12,8 @@ from torch import nn
 
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
-from tests.record.twin.replayed_networks import (
-    CLASSES,
-    NETWORKS,
-    WIDTH,
-    Counting,
-    Stopping,
-    mlp,
-)
-from tests.record.twin.replaying import (
-    Births,
-    Failing,
-    Keeper,
-    Watch,
-    equal,
-    gradients_of,
-    harvested,
-    start,
-)
+from tests.record.twin.replayed_networks import CLASSES, NETWORKS, WIDTH, Counting, Stopping, mlp
+from tests.record.twin.replaying import Births, Failing, Keeper, Watch, equal, gradients_of, harvested, start
 
 if TYPE_CHECKING:
     from ampdoctor.record.twin.replay.again import Gradients

@@ -137,12 +137,7 @@ def test_fx(followed: bool) -> None:
         calls.follow(nn.Sequential)
     try:
         graph = torch.fx.symbolic_trace(nn.Sequential(net(), nn.Linear(CLASSES, 1))).graph
-        assert [n.target for n in graph.nodes if n.op == "call_module"] == [
-            "0.0",
-            "0.1",
-            "0.2",
-            "1",
-        ]
+        assert [n.target for n in graph.nodes if n.op == "call_module"] == ["0.0", "0.1", "0.2", "1"]
     finally:
         calls.remove()
 

@@ -115,9 +115,7 @@ def test_a_result_that_is_another_each_time(keeper: Keeper) -> None:
 
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel])
-def test_a_module_of_several_devices(
-    keeper: Keeper, wrap: Callable[[nn.Module], nn.Module]
-) -> None:
+def test_a_module_of_several_devices(keeper: Keeper, wrap: Callable[[nn.Module], nn.Module]) -> None:
     net = wrap(nn.Linear(WIDTH, CLASSES))
     keeper.meet(net)
     keeper.backward(net(torch.randn(2, WIDTH)).sum())

@@ -33,17 +33,13 @@ class Ran:
 def check(keeper: Keeper, ran: Ran, what: str) -> None:
     before = ran.times
     assert before
-    assert keeper.replay(Watch()).declined == (
-        f"hooks of the training's own on {what} would run a second time"
-    )
+    assert keeper.replay(Watch()).declined == (f"hooks of the training's own on {what} would run a second time")
     assert ran.times == before
     assert keeper.replay(Watch(), hooks_too=True).confirmed
     assert ran.times > before
 
 
-@pytest.mark.parametrize(
-    "kind", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"]
-)
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"])
 def test_on_a_module(keeper: Keeper, kind: str) -> None:
     net, ran = nn.Sequential(nn.Linear(WIDTH, CLASSES)), Ran()
     keeper.meet(net)

@@ -194,13 +194,9 @@ def test_one_element_of_many_that_differs_is_seen(keeper: Keeper) -> None:
         assert keeper.replay(Watch()).confirmed is False
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e5m2]
-)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e5m2])
 @pytest.mark.parametrize("offset", range(9))
-def test_the_checksum_is_of_all_bits(
-    dtype: torch.dtype, offset: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_checksum_is_of_all_bits(dtype: torch.dtype, offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bits, "_SAMPLED", 0)
     every = torch.randn(150).to(dtype)
     values = every[offset : offset + 105].view(3, 5, 7).transpose(0, 2)

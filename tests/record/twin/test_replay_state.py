@@ -260,9 +260,7 @@ def test_each_is_put_back_whatever_became_of_the_others(monkeypatch: pytest.Monk
     assert net.meter.calls == before
 
 
-def test_torch_2_4_sets_the_version_of_one_tensor(
-    monkeypatch: pytest.MonkeyPatch, keeper: Keeper
-) -> None:
+def test_torch_2_4_sets_the_version_of_one_tensor(monkeypatch: pytest.MonkeyPatch, keeper: Keeper) -> None:
     now = torch._C._autograd._unsafe_set_version_counter
 
     def as_in_2_4(tensor: torch.Tensor, version: int) -> None:
@@ -280,7 +278,5 @@ def test_torch_2_4_sets_the_version_of_one_tensor(
     monkeypatch.delattr(torch._C._autograd, "_unsafe_set_version_counter")
     net = linear(keeper)
     keeper.backward(net(torch.randn(2, WIDTH)).sum())
-    assert (
-        keeper.replay(Watch()).declined == "this version of torch cannot put version counters back"
-    )
+    assert keeper.replay(Watch()).declined == "this version of torch cannot put version counters back"
     versions._setter.cache_clear()

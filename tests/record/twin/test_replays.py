@@ -77,11 +77,7 @@ def record(recording: Recording, loop: Loop, **settings: Any) -> Run:
 
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return (
-        torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0))
-        if a.is_floating_point()
-        else torch.equal(a, b)
-    )
+    return torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) if a.is_floating_point() else torch.equal(a, b)
 
 
 def replays(run: Run) -> list[TwinStepRow]:
@@ -94,11 +90,7 @@ def born(run: Run) -> list[OpRow]:
 
 def whole(run: Run, counterfactual: str, step: int) -> Any:
     """Return the row of the whole gradient."""
-    (row,) = [
-        t
-        for t in run.twins
-        if (t.role, t.counterfactual, t.step) == ("gradient", counterfactual, step)
-    ]
+    (row,) = [t for t in run.twins if (t.role, t.counterfactual, t.step) == ("gradient", counterfactual, step)]
     return row
 
 
@@ -137,9 +129,7 @@ def test_a_hand_made_scale_that_overflows_once_is_told(recording: Recording) -> 
     (row,) = replays(run)
     assert (row.step, row.reason, row.confirmed) == (20, "nonfinite-gradient", True)
     assert whole(run, "run", 20).loss_scale == 2.0**24
-    lower = [
-        t for t in run.twins if t.step == 20 and t.role == "gradient" and t.loss_scale == 2.0**16
-    ]
+    lower = [t for t in run.twins if t.step == 20 and t.role == "gradient" and t.loss_scale == 2.0**16]
     assert lower[0].nonfinite == 0
     assert diagnose(run).findings[0].name == "loss-scale-too-large"
 

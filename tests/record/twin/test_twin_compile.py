@@ -39,9 +39,7 @@ class Compiled:
 
     def __init__(self, backend: Any = None, dropout: float = 0.0) -> None:
         torch.manual_seed(0)
-        self.model = nn.Sequential(
-            nn.Linear(8, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 4)
-        )
+        self.model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(dropout), nn.Linear(16, 4))
         self.called = torch.compile(self.model, backend=backend) if backend else self.model
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**-3)

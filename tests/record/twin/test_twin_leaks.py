@@ -150,9 +150,7 @@ def test_an_error_of_the_user_s_that_is_caught(tmp_path: Path, where: str) -> No
 
 @pytest.mark.parametrize("where", ["in_forward", "in_backward"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
-def test_an_error_that_ends_the_training(
-    tmp_path: Path, where: str, error: type[BaseException]
-) -> None:
+def test_an_error_that_ends_the_training(tmp_path: Path, where: str, error: type[BaseException]) -> None:
     def failing(step: int) -> None:
         if step == EARLY:
             raise error("the user's")

@@ -62,9 +62,7 @@ class Training:
         scaling.update()
         return [loss.detach() for loss in losses]
 
-    def forward_backward(
-        self, setting: Setting, scaling: Scaling, batch: Batch
-    ) -> list[torch.Tensor]:
+    def forward_backward(self, setting: Setting, scaling: Scaling, batch: Batch) -> list[torch.Tensor]:
         """Run what is between zero_grad and the optimizer."""
         with setting.autocast():
             loss = self.loss(*batch)
@@ -90,10 +88,7 @@ class Case:
 
     name: str
     build: Callable[[int], Training]
-    halves: tuple[torch.dtype, ...] = (
-        torch.float16,
-        torch.bfloat16,
-    )  # what torch can run it in on a CPU
+    halves: tuple[torch.dtype, ...] = (torch.float16, torch.bfloat16)  # what torch can run it in on a CPU
 
     def __str__(self) -> str:
         return self.name

@@ -78,12 +78,7 @@ def twin_gradient(twin: CarriedTwin, gradient: torch.Tensor) -> torch.Tensor:
 
 
 def twinned_step(
-    case: Case,
-    setting: Setting,
-    counterfactuals: Sequence[Counterfactual],
-    seed: int = 0,
-    *,
-    steps_before: int = 0,
+    case: Case, setting: Setting, counterfactuals: Sequence[Counterfactual], seed: int = 0, *, steps_before: int = 0
 ) -> TwinnedStep:
     """Run a step of `case` in `setting` with twins beside it."""
     training = case.start(seed)

@@ -132,9 +132,7 @@ def test_a_cure_has_helped_where_it_takes_half_of_what_was_wrong_or_makes_it_sou
 
 
 @pytest.mark.parametrize(("flushed", "helps"), [(184, False), (93, False), (92, True)])
-def test_without_a_direction_half_of_what_is_flushed_must_be_left_standing(
-    flushed: int, helps: bool
-) -> None:
+def test_without_a_direction_half_of_what_is_flushed_must_be_left_standing(flushed: int, helps: bool) -> None:
     builder = _flushing()
     base = {"numel": 1000, "nonzero": 1000, "cosine": None}
     builder.twin("run", "", "gradient", flushed=185, **base)
@@ -209,9 +207,7 @@ def test_a_scale_at_which_a_twin_overflows_is_too_large() -> None:
     builder = _tried()
     base = {"number_format": "fp16", "loss_scale": 2.0**16}
     builder.twin("fp16@2^16", "", "loss", value=1.0, **base)
-    builder.twin(
-        "fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base
-    )
+    builder.twin("fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base)
     assert recommend(builder.build()).largest_scale == 2.0**14
 
 
@@ -219,15 +215,11 @@ def test_a_loss_that_overflows_says_nothing_of_the_scale() -> None:
     builder = _tried()
     base = {"number_format": "fp16", "loss_scale": 2.0**16}
     builder.twin("fp16@2^16", "", "loss", value=float("inf"), **base)
-    builder.twin(
-        "fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base
-    )
+    builder.twin("fp16@2^16", "", "gradient", numel=10, nonzero=10, overflowed=1, nonfinite=1, **base)
     assert recommend(builder.build()).largest_scale == 2.0**34
 
 
-@pytest.mark.parametrize(
-    "device", ["cuda: NVIDIA A100-SXM4-40GB", "cuda: NVIDIA H100 80GB HBM3", "cpu"]
-)
+@pytest.mark.parametrize("device", ["cuda: NVIDIA A100-SXM4-40GB", "cuda: NVIDIA H100 80GB HBM3", "cpu"])
 def test_a_device_that_has_bf16_needs_no_word(device: str) -> None:
     bf16 = _by_cure(recommend(_flushing(device=device).build()))[Cure.BF16]
     assert bf16.expected == "Gradients keep FP32's range unscaled."
@@ -260,9 +252,7 @@ def test_nothing_to_say_of_a_run_without_half() -> None:
 
 
 @pytest.mark.parametrize(("interval", "static"), [(2000, False), (10**9, True)])
-def test_the_same_scale_held_fast_is_no_second_fix_unless_the_user_holds_one_fast(
-    interval: int, static: bool
-) -> None:
+def test_the_same_scale_held_fast_is_no_second_fix_unless_the_user_holds_one_fast(interval: int, static: bool) -> None:
     builder = _flushing()
     base = {"numel": 1000, "nonzero": 1000}
     builder.scaler("seen", scale=1.0, enabled=True, growth_factor=2.0, growth_interval=interval)

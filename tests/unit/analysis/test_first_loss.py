@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 
 from ampdoctor.analysis.first_loss import first_born, first_lost
-from ampdoctor.analysis.fp32_finite import (
-    finite_in_fp32,
-    first_overflow,
-    largest_gradient,
-    overflows_made,
-)
+from ampdoctor.analysis.fp32_finite import finite_in_fp32, first_overflow, largest_gradient, overflows_made
 from ampdoctor.trace.builder import RunBuilder
 
 
-def _born(
-    run: RunBuilder, order: int, born_fp32: int = 0, op: str = "aten.mm", **columns: Any
-) -> RunBuilder:
+def _born(run: RunBuilder, order: int, born_fp32: int = 0, op: str = "aten.mm", **columns: Any) -> RunBuilder:
     values = {"born": 10, "born_fp32": born_fp32, "first_born": order, "absmax": 1e5}
     return run.op(op, "down", **(values | columns))
 
@@ -110,13 +103,7 @@ def _carried(nonfinite: int, nonfinite_fp32: int, weights: dict[str, Any] | None
 
 @pytest.mark.parametrize(
     ("nonfinite", "nonfinite_fp32", "weights", "finite"),
-    [
-        (5, 0, None, True),
-        (5, 5, {}, False),
-        (5, 5, None, None),
-        (5, 5, {"nan": 1}, None),
-        (0, 0, {}, None),
-    ],
+    [(5, 0, None, True), (5, 5, {}, False), (5, 5, None, None), (5, 5, {"nan": 1}, None), (0, 0, {}, None)],
     ids=["FP32 finite", "nor FP32", "weights unknown", "weights broken", "nothing failed"],
 )
 def test_the_carried_twin_tells_unless_the_weights_may_be_broken(
@@ -149,9 +136,7 @@ def test_a_replay_that_came_out_otherwise_is_left_out() -> None:
         ({"dtype_out": "float16,float32"}, True),
     ],
 )
-def test_an_overflow_is_beyond_fp16_and_finite_in_fp32(
-    columns: dict[str, Any], overflows: bool
-) -> None:
+def test_an_overflow_is_beyond_fp16_and_finite_in_fp32(columns: dict[str, Any], overflows: bool) -> None:
     run = _born(RunBuilder().step(), 1, **columns).build()
     assert (first_overflow(run, 0, "forward") is not None) is overflows
     assert bool(overflows_made(run, [0], "forward")) is overflows
@@ -164,8 +149,6 @@ def test_overflows_after_the_weights_broke_are_left_out() -> None:
 
 def test_the_largest_gradient_is_that_of_fp16_results_going_back() -> None:
     run = RunBuilder().step().op("aten.mm", absmax=9.0, direction="backward")
-    run.op("aten.mm", absmax=99.0).op(
-        "aten.mm", absmax=999.0, direction="backward", dtype_out="float32"
-    )
+    run.op("aten.mm", absmax=99.0).op("aten.mm", absmax=999.0, direction="backward", dtype_out="float32")
     assert largest_gradient(run.build(), 0) == 9.0
     assert largest_gradient(run.build(), 1) == 0.0

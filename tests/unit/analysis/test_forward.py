@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from ampdoctor.analysis.forward import (
-    ForwardStep,
-    forward_steps,
-    is_mask,
-)
+from ampdoctor.analysis.forward import ForwardStep, forward_steps, is_mask
 from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
 from ampdoctor.trace.builder import RunBuilder
 
@@ -55,9 +51,7 @@ def test_the_first_in_order_is_the_birth() -> None:
         ({}, False),
     ],
 )
-def test_minus_infinity_among_ordinary_values_is_a_mask(
-    columns: dict[str, Any], mask: bool
-) -> None:
+def test_minus_infinity_among_ordinary_values_is_a_mask(columns: dict[str, Any], mask: bool) -> None:
     run = _activation(RunBuilder().step(), "scores", **columns).build()
     assert is_mask(run.tensors("activation")[0]) is mask
 

@@ -28,9 +28,7 @@ TF32 = "FP32 (with TF32 matmuls)"
         ("cuda: Tesla V100-SXM2-16GB", {"allow_tf32_matmul": True}, "Linear", "FP32"),
     ],
 )
-def test_tf32_is_named_where_it_is_in_use(
-    device: str, precision: dict[str, Any], module: str, name: str
-) -> None:
+def test_tf32_is_named_where_it_is_in_use(device: str, precision: dict[str, Any], module: str, name: str) -> None:
     run = RunBuilder(device=device, precision=precision).step().module("body", type=module)
     assert fp32_name(run.build()) == name
 
@@ -39,9 +37,7 @@ def _run(precision: dict[str, Any]) -> RunBuilder:
     run = RunBuilder(device=A100, precision=precision)
     for _ in range(6):
         run.step(loss=2.3).call("backward", scaled="none", factor=1.0)
-        run.tensor(
-            "head", "grad_output", slot="cast", cast_to="float16", exponents={-30: 9900, -25: 100}
-        )
+        run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents={-30: 9900, -25: 100})
     # Turned as far in BF16, which flushes nothing: that is rounding.
     run.twin_step("fp32", "bf16").twin("run", "", "gradient", flushed=40, cosine=0.98)
     return run.twin("bf16", "", "gradient", number_format="bf16", cosine=0.98)

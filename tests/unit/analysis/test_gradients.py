@@ -35,11 +35,7 @@ def test_before_a_cast_the_loss_is_counted() -> None:
 
 
 def test_in_fp16_it_is_estimated() -> None:
-    run = (
-        RunBuilder()
-        .step()
-        .tensor("head", "grad_output", dtype="float16", exponents=EDGE, zeros=9680)
-    )
+    run = RunBuilder().step().tensor("head", "grad_output", dtype="float16", exponents=EDGE, zeros=9680)
     (site,) = _only(run).sites
     assert not site.counted
     assert 0.05 < site.lost < 0.2
@@ -48,11 +44,7 @@ def test_in_fp16_it_is_estimated() -> None:
 
 @pytest.mark.parametrize("zeros", [0, 9000, 10**6])
 def test_zeros_beside_a_gradient_far_above_the_edge_are_structural(zeros: int) -> None:
-    run = (
-        RunBuilder()
-        .step()
-        .tensor("head", "grad_output", dtype="float16", exponents=FAR, zeros=zeros)
-    )
+    run = RunBuilder().step().tensor("head", "grad_output", dtype="float16", exponents=FAR, zeros=zeros)
     assert _lost(run) == {"head.out grad_output": 0.0}
 
 
@@ -65,9 +57,7 @@ def test_nothing_but_zeros_after_a_gradient_far_above_the_edge_is_structural() -
 
 
 def test_nothing_but_zeros_after_one_at_the_edge_was_flushed() -> None:
-    run = (
-        RunBuilder().step().tensor("b", "grad_output", dtype="float16", exponents=EDGE, zeros=9680)
-    )
+    run = RunBuilder().step().tensor("b", "grad_output", dtype="float16", exponents=EDGE, zeros=9680)
     run.tensor("a", "grad_output", dtype="float16", zeros=10000)
     run.tensor("a", "weight_grad", slot="weight", zeros=100, shape=[10, 10])
     assert _lost(run)["a.out grad_output"] == 1.0
@@ -75,9 +65,7 @@ def test_nothing_but_zeros_after_one_at_the_edge_was_flushed() -> None:
 
 
 def test_a_zero_gradient_above_the_cast_is_nobodys_loss() -> None:
-    run = (
-        RunBuilder().step().tensor("head", "grad_output", slot="cast", cast_to="float16", zeros=100)
-    )
+    run = RunBuilder().step().tensor("head", "grad_output", slot="cast", cast_to="float16", zeros=100)
     run.tensor("head", "grad_output", dtype="float16", zeros=100)
     assert set(_lost(run).values()) == {0.0}
 
@@ -112,9 +100,7 @@ def test_an_fp32_gradient_that_fp16_could_not_hold_was_not_made_in_fp16() -> Non
 
 def test_half_weights_without_any_output_are_judged_by_their_gradients() -> None:
     run = RunBuilder().step()
-    run.tensor(
-        "", "weight_grad", slot="w", dtype="float16", exponents=EDGE, zeros=80, shape=[20, 20]
-    )
+    run.tensor("", "weight_grad", slot="w", dtype="float16", exponents=EDGE, zeros=80, shape=[20, 20])
     run.tensor("", "weight_grad", slot="b", dtype="float16", exponents=EDGE, shape=[320])
     step = _only(run)
     assert step.sites == ()
@@ -123,19 +109,13 @@ def test_half_weights_without_any_output_are_judged_by_their_gradients() -> None
 
 
 def test_the_scale_is_the_scalers_or_the_one_written_by_hand() -> None:
-    scaled = (
-        RunBuilder()
-        .step()
-        .tensor("a", "grad_output", dtype="float16", exponents=FAR, loss_scale=512.0)
-    )
+    scaled = RunBuilder().step().tensor("a", "grad_output", dtype="float16", exponents=FAR, loss_scale=512.0)
     assert _only(scaled).scale == 512.0
     by_hand = RunBuilder().step().call("backward", scaled="none", factor=64.0)
     assert _only(by_hand.tensor("a", "grad_output", dtype="float16", exponents=FAR)).scale == 64.0
 
 
-@pytest.mark.parametrize(
-    "columns", [{"loss": math.nan}, {"found_inf": True}], ids=["loss", "found_inf"]
-)
+@pytest.mark.parametrize("columns", [{"loss": math.nan}, {"found_inf": True}], ids=["loss", "found_inf"])
 def test_a_broken_step_is_not_finite(columns: dict[str, object]) -> None:
     run = RunBuilder().step(**columns).tensor("a", "grad_output", dtype="float16", exponents=FAR)
     assert not _only(run).finite
@@ -156,8 +136,6 @@ def test_bf16_and_fp32_gradients_are_none_of_it() -> None:
 def test_fp16_activations_without_gradients_cannot_be_judged() -> None:
     run = RunBuilder().step().tensor("a", "activation", dtype="float16", exponents=FAR)
     assert fp16_gradients_missing(run.build())
-    assert not fp16_gradients_missing(
-        run.tensor("a", "grad_output", dtype="float16", exponents=FAR).build()
-    )
+    assert not fp16_gradients_missing(run.tensor("a", "grad_output", dtype="float16", exponents=FAR).build())
     frozen = RunBuilder().step().tensor("a", "activation", dtype="float16", grad_enabled=False)
     assert not fp16_gradients_missing(frozen.build())

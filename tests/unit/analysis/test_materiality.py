@@ -18,9 +18,7 @@ FAR = {-12: 5000, -11: 5000}
 GONE = {-24: 50}
 
 
-def _steps(
-    *exponents: dict[int, int], twin_on: int, optimizer: str = "AdamW", **twin: Any
-) -> RunBuilder:
+def _steps(*exponents: dict[int, int], twin_on: int, optimizer: str = "AdamW", **twin: Any) -> RunBuilder:
     """One step per histogram of FP16 gradients, with a twin step on `twin_on`."""
     run = RunBuilder(device="cpu")
     for step, kept in enumerate(exponents):
@@ -101,16 +99,9 @@ def _tensors(optimizer: str, hurt: int) -> RunBuilder:
 
 @pytest.mark.parametrize(
     ("optimizer", "hurt", "harm"),
-    [
-        ("AdamW", 0, Harm.HARMLESS),
-        ("AdamW", 1, Harm.PART),
-        ("AdamW", 3, Harm.WHOLE),
-        ("SGD", 3, Harm.HARMLESS),
-    ],
+    [("AdamW", 0, Harm.HARMLESS), ("AdamW", 1, Harm.PART), ("AdamW", 3, Harm.WHOLE), ("SGD", 3, Harm.HARMLESS)],
 )
-def test_where_the_optimizer_scales_each_weight_they_count_by_themselves(
-    optimizer: str, hurt: int, harm: Harm
-) -> None:
+def test_where_the_optimizer_scales_each_weight_they_count_by_themselves(optimizer: str, hurt: int, harm: Harm) -> None:
     told = _judge(_tensors(optimizer, hurt))
     assert told.harm is harm
     if harm >= Harm.PART:
@@ -119,9 +110,7 @@ def test_where_the_optimizer_scales_each_weight_they_count_by_themselves(
 
 
 def test_a_vector_that_is_gone_is_no_harm() -> None:
-    run = _tensors("AdamW", 0).twin(
-        "run", "m0", "weight_grad", slot="bias", flushed=100, cosine=None
-    )
+    run = _tensors("AdamW", 0).twin("run", "m0", "weight_grad", slot="bias", flushed=100, cosine=None)
     assert _judge(run).harm is Harm.HARMLESS
 
 

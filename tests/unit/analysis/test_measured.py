@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from ampdoctor.analysis.measured import (
-    cosine_text,
-    latest,
-    measured_steps,
-    wrong_share,
-)
+from ampdoctor.analysis.measured import cosine_text, latest, measured_steps, wrong_share
 from ampdoctor.trace.builder import RunBuilder
 
 
@@ -109,8 +104,7 @@ def test_the_wrong_share_is_the_energy_of_the_difference(
 
 
 @pytest.mark.parametrize(
-    ("cosine", "text"),
-    [(0.71, "0.71"), (0.9999, "0.9999"), (0.99973, "0.9997"), (1.0, "1"), (-0.3, "-0.3")],
+    ("cosine", "text"), [(0.71, "0.71"), (0.9999, "0.9999"), (0.99973, "0.9997"), (1.0, "1"), (-0.3, "-0.3")]
 )
 def test_a_cosine_never_rounds_to_one(cosine: float, text: str) -> None:
     assert cosine_text(cosine) == text

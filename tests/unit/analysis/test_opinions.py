@@ -17,29 +17,21 @@ from ampdoctor.trace.builder import RunBuilder
 
 LESS = ["too little free memory for bf16, fp16@2^16", "the weights have changed since (x2)"]
 LESS.append("the module is gone (x1); an input has been changed in place since (x3)")
-FAILED = [
-    "out of memory",
-    "RuntimeError: Cannot access data pointer",
-    "IndexError: row (3) of (x3) ",
-]
+FAILED = ["out of memory", "RuntimeError: Cannot access data pointer", "IndexError: row (3) of (x3) "]
 FAILED.append("the second opinion failed: RuntimeError: boom")
 
 
 def _step(run: RunBuilder | None = None) -> RunBuilder:
     """A step whose FP32 twin knows a gradient far larger than all that the run has."""
     run = (run or RunBuilder()).step(loss=2.0)
-    run.tensor(
-        "head", "grad_output", dtype="float16", exponents={-20: 90}, zeros=10, shape=[10, 10]
-    )
+    run.tensor("head", "grad_output", dtype="float16", exponents={-20: 90}, zeros=10, shape=[10, 10])
     run.tensor(
         "head", "weight_grad", slot="weight", exponents={-20: 90}, zeros=10, shape=[10, 10]
     )  # fmt: skip
     run.twin("run", "", "gradient", flushed=10, nonfinite=1)
     run.twin("run", "head", "weight_grad", flushed=10)
     run.twin("fp32", "", "gradient", absmax=64.0)
-    run.twin(
-        "fp32", "head", "weight_grad", absmax=64.0, exp_lowest=-20, exp_counts=[100], shape=[10, 10]
-    )
+    run.twin("fp32", "head", "weight_grad", absmax=64.0, exp_lowest=-20, exp_counts=[100], shape=[10, 10])
     run.op("aten.mm", "head", direction="backward", absmax=128.0, integers_lost=4, born=1)
     return run.op("aten.add", "head", first_born=3, born=1)
 

@@ -15,15 +15,7 @@ from ampdoctor.trace.builder import RunBuilder
 
 def _range(before: dict[int, int], scale: float = 1.0, **columns: Any) -> ScaleRange:
     run = RunBuilder().step()
-    run.tensor(
-        "head",
-        "grad_output",
-        slot="cast",
-        cast_to="float16",
-        exponents=before,
-        loss_scale=scale,
-        **columns,
-    )
+    run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents=before, loss_scale=scale, **columns)
     return scale_range(gradient_steps(run.build()))
 
 
@@ -78,17 +70,13 @@ def test_a_range_that_no_scale_holds_is_counted_in_binades() -> None:
 def test_gradients_that_shrink_over_the_steps_span_no_more_for_it() -> None:
     run = RunBuilder()
     for top in (10, -10, -30):
-        run.step().tensor(
-            "head", "grad_output", slot="cast", cast_to="float16", exponents={top: 10, top - 9: 10}
-        )
+        run.step().tensor("head", "grad_output", slot="cast", cast_to="float16", exponents={top: 10, top - 9: 10})
     run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents={-30: 10})
     assert scale_range(gradient_steps(run.build())).binades == 1
 
 
 def test_an_overflowed_gradient_was_larger_than_what_is_left_of_it() -> None:
-    run = (
-        RunBuilder().step().tensor("a", "grad_output", dtype="float16", exponents={15: 9}, posinf=1)
-    )
+    run = RunBuilder().step().tensor("a", "grad_output", dtype="float16", exponents={15: 9}, posinf=1)
     scales = scale_range(gradient_steps(run.build()))
     assert scales.peak is not None
     assert scales.peak.value == 2 * 65504

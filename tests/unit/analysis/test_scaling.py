@@ -5,28 +5,19 @@ from __future__ import annotations
 import pytest
 
 from ampdoctor.analysis.scale_updates import scale_updates
-from ampdoctor.analysis.scaling import (
-    LossScaling,
-    ScalingKind,
-    hand_scales,
-    loss_scaling,
-)
+from ampdoctor.analysis.scaling import LossScaling, ScalingKind, hand_scales, loss_scaling
 from ampdoctor.trace.builder import RunBuilder
 
 
 def _scaler(interval: int, *updates: tuple[str, float, float], **config: float) -> LossScaling:
     run = RunBuilder().step()
-    run.scaler(
-        "seen", enabled=True, scale=4.0, growth_interval=interval, growth_factor=2.0, **config
-    )
+    run.scaler("seen", enabled=True, scale=4.0, growth_interval=interval, growth_factor=2.0, **config)
     for event, before, after in updates:
         run.scaler(event, scale=before, scale_after=after)
     return loss_scaling(run.build())
 
 
-def _by_hand(
-    *factors: float | None, largest: float | None = None, dtype: str = "float16"
-) -> LossScaling:
+def _by_hand(*factors: float | None, largest: float | None = None, dtype: str = "float16") -> LossScaling:
     run = RunBuilder()
     for factor in factors:
         run.step().call("backward", scaled="none", factor=factor, largest_factor=largest)

@@ -111,17 +111,8 @@ def test_a_scale_is_readable_and_exact(scale: float, text: str, code: str) -> No
 
 
 def test_numbers_and_counts() -> None:
-    assert [number(v) for v in (65504.0, 3.84e5, 0.03125, 7.0)] == [
-        "65504",
-        "3.84e+05",
-        "0.0312",
-        "7",
-    ]
-    assert [counted(1, "step"), counted(3, "step"), counted(2, "pass", "passes")] == [
-        "1 step",
-        "3 steps",
-        "2 passes",
-    ]
+    assert [number(v) for v in (65504.0, 3.84e5, 0.03125, 7.0)] == ["65504", "3.84e+05", "0.0312", "7"]
+    assert [counted(1, "step"), counted(3, "step"), counted(2, "pass", "passes")] == ["1 step", "3 steps", "2 passes"]
 
 
 @pytest.mark.parametrize(

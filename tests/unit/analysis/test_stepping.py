@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def _backward(run: RunBuilder, *reached: str, scaled: str = "all", **columns: object) -> RunBuilder:
-    return run.call(
-        "backward", scaled=scaled, optimizers=list(reached or ("optimizer0",)), **columns
-    )
+    return run.call("backward", scaled=scaled, optimizers=list(reached or ("optimizer0",)), **columns)
 
 
 def _kinds(calls: tuple[CallRow, ...]) -> list[str]:
@@ -96,9 +94,7 @@ def _window(*calls: str, cleared: bool = False) -> RunBuilder:
 )
 def test_unscaling_between_micro_batches(calls: tuple[str, ...], unscales: int) -> None:
     found = list(mixed_steps(_window(*calls).build()))
-    assert [m.unscales for m in found if m.taken.optimizer == "optimizer0"] == [unscales] * bool(
-        unscales
-    )
+    assert [m.unscales for m in found if m.taken.optimizer == "optimizer0"] == [unscales] * bool(unscales)
 
 
 @pytest.mark.parametrize(
@@ -111,9 +107,7 @@ def test_unscaling_between_micro_batches(calls: tuple[str, ...], unscales: int) 
         (("backward", "other", "update", "zero_grad", "backward"), None),
     ],
 )
-def test_an_update_between_two_steps(
-    calls: tuple[str, ...], crossed: tuple[bool, float] | None
-) -> None:
+def test_an_update_between_two_steps(calls: tuple[str, ...], crossed: tuple[bool, float] | None) -> None:
     found = [(c.unscaled, c.moved) for c in crossed_steps(_window(*calls).build())]
     assert found == ([crossed] if crossed else [])
 

@@ -11,9 +11,7 @@ FAR = {-12: 5000, -11: 5000}
 EDGE = {-24: 300, -23: 20}
 
 
-def _run(
-    hurt: list[list[bool]], losses: list[float] | None = None, **info: object
-) -> Vanishing | None:
+def _run(hurt: list[list[bool]], losses: list[float] | None = None, **info: object) -> Vanishing | None:
     """One row a step, one entry a module: whether its gradient is at the edge."""
     run = RunBuilder(**info)
     for index, modules in enumerate(hurt):

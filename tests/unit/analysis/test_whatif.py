@@ -24,14 +24,7 @@ def _linear(
 ) -> RunBuilder:
     """Add a layer: the gradient of its output, then that of its weight."""
     count = sum(output.values())
-    builder.tensor(
-        module,
-        "grad_output",
-        dtype="float16",
-        exponents=output,
-        loss_scale=scale,
-        shape=[count // 10, 10],
-    )
+    builder.tensor(module, "grad_output", dtype="float16", exponents=output, loss_scale=scale, shape=[count // 10, 10])
     return builder.tensor(
         module, "weight_grad", slot="weight", exponents=weight, zeros=zeros, loss_scale=scale, shape=FEATURES
     )  # fmt: skip
@@ -119,9 +112,7 @@ def _twinned() -> RunBuilder:
     builder = _healthy()
     for name, scale, flushed in (("run", 1024.0, 0), ("fp16@2^-7", 2.0**-7, 47)):
         fmt = None if name == "run" else "fp16"
-        builder.twin(
-            name, "head", "weight_grad", number_format=fmt, loss_scale=scale, flushed=flushed
-        )
+        builder.twin(name, "head", "weight_grad", number_format=fmt, loss_scale=scale, flushed=flushed)
     return builder
 
 
@@ -137,9 +128,7 @@ def test_the_twin_stands_beside_the_estimate() -> None:
 
 def test_the_bins_of_the_fp32_twin_are_taken_where_there_are_any() -> None:
     builder = _healthy()
-    builder.twin(
-        "fp32", "head", "weight_grad", number_format="fp32", exp_lowest=-16, exp_counts=[25, 75]
-    )
+    builder.twin("fp32", "head", "weight_grad", number_format="fp32", exp_lowest=-16, exp_counts=[25, 75])
     answer = what_if(recorded_step(builder.build()), FP16, 2.0**-9)
     # 2^-16 times 2^-9 is the edge: a binade less, and that bin is gone.
     assert answer.total.estimated == 0.0
@@ -251,12 +240,8 @@ def test_a_scaler_divides_after_the_recording(calls: tuple[str, ...]) -> None:
 def test_a_branch_that_starts_at_zero_takes_nothing_below_it_along() -> None:
     builder = RunBuilder().step()
     _linear(builder, "head", {-2: 1000}, {-2: 100})
-    builder.tensor(
-        "branch", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10]
-    )
-    builder.tensor(
-        "branch", "weight_grad", slot="weight", zeros=100, loss_scale=1024.0, shape=FEATURES
-    )
+    builder.tensor("branch", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10])
+    builder.tensor("branch", "weight_grad", slot="weight", zeros=100, loss_scale=1024.0, shape=FEATURES)
     _linear(builder, "stem", {-4: 1000}, {-4: 100})
     answer = what_if(recorded_step(builder.build()), FP16, 2.0**2)
     shares = {w.site: (w.elements, w.flushed.estimated) for w in answer.weights}
@@ -266,9 +251,7 @@ def test_a_branch_that_starts_at_zero_takes_nothing_below_it_along() -> None:
 def test_near_the_edge_what_is_zero_may_have_been_flushed() -> None:
     builder = RunBuilder().step()
     _linear(builder, "head", {-20: 1000}, {-16: 100})
-    builder.tensor(
-        "stem", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10]
-    )
+    builder.tensor("stem", "grad_output", dtype="float16", zeros=1000, loss_scale=1024.0, shape=[100, 10])
     builder.tensor("stem", "weight_grad", slot="weight", zeros=100, loss_scale=1024.0, shape=FEATURES)  # fmt: skip
     answer = what_if(recorded_step(builder.build()), FP16)
     assert {w.site: w.flushed.estimated for w in answer.weights} == {

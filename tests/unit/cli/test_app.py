@@ -69,18 +69,14 @@ def test_bad_usage_is_a_line_and_a_hint(ampdoctor: Ampdoctor, arguments: list[st
     assert hint.startswith("  hint: see `ampdoctor")
 
 
-def test_bad_input_keeps_its_exit_code_and_hint(
-    ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_input_keeps_its_exit_code_and_hint(ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, AmpDoctorError("no good", hint="mend it", exit_code=7))
     outcome = ampdoctor("diagnose", "x")
     assert outcome.code == 7
     assert outcome.err == "ampdoctor: error: no good\n  hint: mend it\n"
 
 
-def test_a_defect_is_one_line_that_asks_for_a_report(
-    ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_is_one_line_that_asks_for_a_report(ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch) -> None:
     _break(monkeypatch, ZeroDivisionError("oh"))
     outcome = ampdoctor("diagnose", "x")
     assert outcome.code == 3
@@ -90,9 +86,7 @@ def test_a_defect_is_one_line_that_asks_for_a_report(
 
 
 @pytest.mark.parametrize("by", ["option", "variable"])
-def test_the_traceback_is_shown_on_request(
-    ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+def test_the_traceback_is_shown_on_request(ampdoctor: Ampdoctor, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
     _break(monkeypatch, ZeroDivisionError("oh"))
     if by == "variable":
         monkeypatch.setenv("AMPDOCTOR_DEBUG", "1")
@@ -108,9 +102,7 @@ def test_an_interrupt_is_no_defect(ampdoctor: Ampdoctor, monkeypatch: pytest.Mon
     assert "Traceback" not in outcome.err
 
 
-def test_bad_settings_are_told_before_anything_is_examined(
-    ampdoctor: Ampdoctor, tmp_path: Path
-) -> None:
+def test_bad_settings_are_told_before_anything_is_examined(ampdoctor: Ampdoctor, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.ampdoctor]\ntypo = 1\n", encoding="utf-8")
     write_run(tmp_path / "run")
     (tmp_path / "train.py").write_text("print('started')", encoding="utf-8")

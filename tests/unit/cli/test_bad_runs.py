@@ -59,15 +59,9 @@ BAD_RUNS = {
     "empty run.json": (_run_json(""), "run.json is not readable"),
     "truncated run.json": (_run_json('{"schema_version": 1, "sta'), "run.json is not readable"),
     "run.json of something else": (_run_json('{"name": "web"}'), "run.json is not readable"),
-    "run.json of the wrong types": (
-        _run_json('{"schema_version": 1, "command": 5}'),
-        "run.json is not readable",
-    ),
+    "run.json of the wrong types": (_run_json('{"schema_version": 1, "command": 5}'), "run.json is not readable"),
     "run.json that is no object": (_run_json("[1, 2]"), "run.json is not readable"),
-    "a newer version": (
-        _run_json(json.dumps({"schema_version": VERSION + 1})),
-        f"has schema version {VERSION + 1}",
-    ),
+    "a newer version": (_run_json(json.dumps({"schema_version": VERSION + 1})), f"has schema version {VERSION + 1}"),
     "a version before the first": (_run_json('{"schema_version": 0}'), "has schema version 0"),
     "a table of something else": (_table(lambda _: b"PK\x03\x04zip"), "is not an Arrow stream"),
     "a table of zeros": (_table(lambda data: bytes(len(data))), "is not an Arrow stream"),
@@ -95,9 +89,7 @@ def test_diagnose_refuses(ampdoctor: Ampdoctor, tmp_path: Path, case: str, outpu
 
 
 @pytest.mark.parametrize("case", CUT_TABLES)
-def test_a_cut_table_is_used_as_far_as_it_goes(
-    ampdoctor: Ampdoctor, tmp_path: Path, case: str
-) -> None:
+def test_a_cut_table_is_used_as_far_as_it_goes(ampdoctor: Ampdoctor, tmp_path: Path, case: str) -> None:
     _table(CUT_TABLES[case])(tmp_path / "run")
     outcome = ampdoctor("diagnose", "run", "--format", "json")
     assert outcome.code == 0, outcome.err
@@ -115,9 +107,7 @@ def test_a_table_without_its_end_mark_is_whole(ampdoctor: Ampdoctor, tmp_path: P
 
 
 @pytest.mark.parametrize("where", range(100))
-def test_a_corrupted_table_is_never_a_traceback(
-    ampdoctor: Ampdoctor, tmp_path: Path, where: int
-) -> None:
+def test_a_corrupted_table_is_never_a_traceback(ampdoctor: Ampdoctor, tmp_path: Path, where: int) -> None:
     def flip(data: bytes) -> bytes:
         place = len(data) * where // 100
         return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]

@@ -107,9 +107,7 @@ def _rehearsed(recipe: Path, folder: Path, steps: int, to: object) -> Path:
     return write_run(folder, losses=[8.0 - slope * step for step in range(steps)])
 
 
-def test_the_whole_story_is_told_in_order(
-    ampdoctor: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_whole_story_is_told_in_order(ampdoctor: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "recipe", lambda sample: Path(sample) / "recipe.py")
     monkeypatch.setattr(demo, "rehearse", _rehearsed)
     monkeypatch.setattr(demo, "diagnose", lambda run, config: COLLAPSED)

@@ -50,10 +50,7 @@ def found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Diagnosi
     ],
 )
 def test_exit_codes(
-    ampdoctor: Callable[..., Outcome],
-    found: Callable[[Diagnosis], None],
-    diagnosis: Diagnosis,
-    codes: tuple[int, ...],
+    ampdoctor: Callable[..., Outcome], found: Callable[[Diagnosis], None], diagnosis: Diagnosis, codes: tuple[int, ...]
 ) -> None:
     found(diagnosis)
     limits = ("error", "warning", "note", "never")
@@ -70,9 +67,7 @@ def test_text_is_the_default_and_goes_to_stdout(
     assert outcome.err == ""
 
 
-def test_json_is_nothing_but_json(
-    ampdoctor: Callable[..., Outcome], found: Callable[[Diagnosis], None]
-) -> None:
+def test_json_is_nothing_but_json(ampdoctor: Callable[..., Outcome], found: Callable[[Diagnosis], None]) -> None:
     found(COLLAPSED)
     outcome = ampdoctor("diagnose", "run", "--format", "json")
     assert outcome.out == json_report.render(COLLAPSED)

@@ -63,9 +63,7 @@ def test_a_module_that_is_not_there(module: str) -> None:
         command_line(module, [], module=True)
 
 
-@pytest.mark.parametrize(
-    ("script", "name"), [("train.py", "train"), ("-", "stdin"), ("application/", "application")]
-)
+@pytest.mark.parametrize(("script", "name"), [("train.py", "train"), ("-", "stdin"), ("application/", "application")])
 def test_the_name_of_the_run(script: str, name: str) -> None:
     assert stem(script) == name
 

@@ -27,16 +27,9 @@ def test_text_says_it_in_a_sentence_and_in_a_table(ampdoctor: Ampdoctor) -> None
     lines = outcome.out.splitlines()
     assert lines[0].startswith("FP16 at loss scale 16: ")
     assert "of the weight gradients is flushed (estimated," in lines[0]
-    assert any(
-        line.startswith("From  step 2, recorded in FP16 at loss scale 65536") for line in lines
-    )
+    assert any(line.startswith("From  step 2, recorded in FP16 at loss scale 65536") for line in lines)
     table = [line.split()[0] for line in lines if line.startswith("transform.")]
-    assert table == [
-        "transform.weight",
-        "transform.bias",
-        "transform.cast",
-        "transform.out",
-    ] or table[:2] == [
+    assert table == ["transform.weight", "transform.bias", "transform.cast", "transform.out"] or table[:2] == [
         "transform.weight",
         "transform.bias",
     ]
@@ -84,9 +77,7 @@ def test_the_curve_marks_the_run_s_own_scale(ampdoctor: Ampdoctor) -> None:
         (["--curve", "--format", "json"], "--curve is drawn as text only"),
     ],
 )
-def test_bad_usage_is_one_line_and_a_hint(
-    ampdoctor: Ampdoctor, arguments: list[str], message: str
-) -> None:
+def test_bad_usage_is_one_line_and_a_hint(ampdoctor: Ampdoctor, arguments: list[str], message: str) -> None:
     outcome = ampdoctor("whatif", RUN, *arguments)
     assert outcome.code == 2
     assert outcome.out == ""
@@ -100,8 +91,7 @@ def test_a_run_that_is_not_there(ampdoctor: Ampdoctor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "scale"),
-    [("1024", 1024.0), ("2^10", 1024.0), ("2**10", 1024.0), ("2^-3", 0.125), ("1e3", 1000.0)],
+    ("text", "scale"), [("1024", 1024.0), ("2^10", 1024.0), ("2**10", 1024.0), ("2^-3", 0.125), ("1e3", 1000.0)]
 )
 def test_scales_are_read(text: str, scale: float) -> None:
     assert parse_scale(text) == scale

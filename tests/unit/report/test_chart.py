@@ -52,9 +52,7 @@ def test_plain_charts_are_ascii_and_fine_ones_have_no_escapes() -> None:
     assert "\x1b" not in fine
 
 
-@pytest.mark.parametrize(
-    "values", [[], [math.nan] * 5, [math.inf, 1.0], [1.0], [0.0, 0.0], [1.0, math.nan, 3.0]]
-)
+@pytest.mark.parametrize("values", [[], [math.nan] * 5, [math.inf, 1.0], [1.0], [0.0, 0.0], [1.0, math.nan, 3.0]])
 def test_any_numbers_can_be_drawn(values: list[float]) -> None:
     assert "curve" in side_by_side([Curve("curve", values), FALLING], width=80)
 

@@ -55,9 +55,7 @@ def test_a_finding_has_the_documented_keys() -> None:
 
 def test_rules_that_said_nothing_are_there_with_their_reasons() -> None:
     document = _parsed(render(UNTIDY))
-    assert document["skipped"] == [
-        {"rule": "lost-updates", "reason": "not recorded: tensors.unchanged"}
-    ]
+    assert document["skipped"] == [{"rule": "lost-updates", "reason": "not recorded: tensors.unchanged"}]
     assert document["crashed"] == [{"rule": "scale-hunting", "reason": "ValueError: no such scale"}]
     assert document["ignored"][0]["reason"] == "we know, see issue 12"
     assert document["ignored"][0]["name"] == NOTE.name

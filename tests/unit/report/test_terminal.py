@@ -51,9 +51,7 @@ def test_no_color_is_honoured(terminal: _Terminal, monkeypatch: pytest.MonkeyPat
     assert not any(colour in terminal.getvalue() for colour in colours)
 
 
-def test_a_dumb_terminal_gets_no_escapes(
-    terminal: _Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dumb_terminal_gets_no_escapes(terminal: _Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     show_finding(UNDERFLOW, console())
     show_diagnosis(COLLAPSED, console())

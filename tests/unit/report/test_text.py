@@ -10,18 +10,7 @@ import pytest
 from ampdoctor.finding import Confidence, Location
 from ampdoctor.report.layout import PLAIN_WIDTH
 from ampdoctor.report.text import SITES_SHOWN, page, render
-from tests.unit.report.diagnoses import (
-    ALL,
-    CODE,
-    COLLAPSED,
-    DIFF,
-    HEALTHY,
-    NOTE,
-    SITES,
-    SOURCE,
-    UNDERFLOW,
-    UNTIDY,
-)
+from tests.unit.report.diagnoses import ALL, CODE, COLLAPSED, DIFF, HEALTHY, NOTE, SITES, SOURCE, UNDERFLOW, UNTIDY
 
 if TYPE_CHECKING:
     from ampdoctor.engine import Diagnosis
@@ -159,9 +148,7 @@ def _with_summary(summary: str) -> Diagnosis:
     return replace(COLLAPSED, findings=(replace(UNDERFLOW, summary=summary),))
 
 
-@pytest.mark.parametrize(
-    "hostile", ["\x1b[2J\x1b[31mred", "a\rb", "a\x00b", "a\u202eb", "a\x9b31mb"]
-)
+@pytest.mark.parametrize("hostile", ["\x1b[2J\x1b[31mred", "a\rb", "a\x00b", "a\u202eb", "a\x9b31mb"])
 def test_what_a_trace_holds_cannot_drive_the_terminal(hostile: str) -> None:
     text = render(_with_summary(hostile))
     assert all(c.isprintable() or c == "\n" for c in text)

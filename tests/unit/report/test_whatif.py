@@ -40,9 +40,7 @@ def test_what_was_zero_in_fp32_has_nothing_to_flush() -> None:
     assert "nothing to flush" in _text(answer)
 
 
-@pytest.mark.parametrize(
-    ("kind", "flushed"), [("Linear", 1.0), ("LayerNorm", 0.0), ("Embedding", 0.0)]
-)
+@pytest.mark.parametrize(("kind", "flushed"), [("Linear", 1.0), ("LayerNorm", 0.0), ("Embedding", 0.0)])
 def test_a_run_in_fp32_is_asked_what_autocast_would_do(kind: str, flushed: float) -> None:
     run = RunBuilder().step().module("head", type=kind)
     run.tensor("head", "grad_output", exponents={-30: 1000}, shape=[100, 10])
@@ -62,9 +60,7 @@ def test_where_only_a_cast_is_known_a_larger_scale_is_not() -> None:
     run.tensor("head", "weight_grad", slot="weight", zeros=100, shape=[10, 10])
     recorded = recorded_step(run.build())
     assert "100 % of the weight gradients is flushed (estimated" in _text(what_if(recorded))
-    assert "nothing can be known: little or nothing is left" in _text(
-        what_if(recorded, FP16, 2.0**10)
-    )
+    assert "nothing can be known: little or nothing is left" in _text(what_if(recorded, FP16, 2.0**10))
 
 
 def test_what_was_measured_says_on_which_step() -> None:

@@ -12,9 +12,7 @@ from ampdoctor.rules.activation_overflow import ActivationOverflow
 from ampdoctor.trace.builder import RunBuilder
 
 
-def _step(
-    run: RunBuilder, slot: str = "out", *, large: int = 12, loss: float = math.nan, **birth: Any
-) -> RunBuilder:
+def _step(run: RunBuilder, slot: str = "out", *, large: int = 12, loss: float = math.nan, **birth: Any) -> RunBuilder:
     run.step(loss=loss, found_inf=not math.isfinite(loss))
     run.tensor("up", "activation", dtype="float16", exponents={large: 9}, inputs_finite=True)
     finite = None if slot == "in" else True

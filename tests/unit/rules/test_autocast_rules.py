@@ -105,13 +105,6 @@ def test_a_scaler_that_looks_for_its_scale_is_no_harm_of_autocasts() -> None:
         run.tensor("head", "activation", exponents={0: 64})
         run.call("backward", autocast="float16")
         run.tensor("head", "grad_output", exponents={13: 64}, loss_scale=scale)
-        run.tensor(
-            "head",
-            "weight_grad",
-            slot="weight",
-            shape=[1, 16],
-            posinf=bad,
-            exponents={14: 16 - bad},
-        )
+        run.tensor("head", "weight_grad", slot="weight", shape=[1, 16], posinf=bad, exponents={14: 16 - bad})
     (finding,) = _found("backward-under-autocast", run)
     assert finding.severity is Severity.NOTE

@@ -73,9 +73,7 @@ def test_skips_that_the_second_step_applies_are_counted() -> None:
     assert _evidence(finding)["skips_applied"] == 2
 
 
-@pytest.mark.parametrize(
-    ("total", "severity"), [(10, Severity.WARNING), (100, Severity.WARNING), (200, Severity.NOTE)]
-)
+@pytest.mark.parametrize(("total", "severity"), [(10, Severity.WARNING), (100, Severity.WARNING), (200, Severity.NOTE)])
 def test_how_much_of_a_schedule_is_consumed_decides(total: int, severity: Severity) -> None:
     run = RunBuilder()
     for step in range(20):

@@ -12,9 +12,7 @@ from ampdoctor.rules import find_rule
 from ampdoctor.trace.builder import RunBuilder
 
 CONSTANT = "RuntimeError: value cannot be converted to type c10::Half without overflow"
-UNSCALED = (
-    "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
-)
+UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
 FP16_GRADIENTS = "ValueError: Attempting to unscale FP16 gradients."
 
 
@@ -22,9 +20,7 @@ def findings(rule: str, run: RunBuilder) -> list[Any]:
     return list(find_rule(rule)().check(run.build()))
 
 
-def raised(
-    run: RunBuilder, error: str = CONSTANT, call: str = "exception", **columns: Any
-) -> RunBuilder:
+def raised(run: RunBuilder, error: str = CONSTANT, call: str = "exception", **columns: Any) -> RunBuilder:
     given = {"error_file": "train.py", "error_line": 7} | columns
     return run.call(call, error=error, **given)
 
@@ -68,9 +64,7 @@ def test_batches_lost_now_and_then_are_a_warning() -> None:
 
 def test_the_constant_is_told_where_torch_tells_it() -> None:
     run = raised(
-        RunBuilder(),
-        "RuntimeError: value cannot be converted to type at::Half without overflow: -1e+10",
-        step=0,
+        RunBuilder(), "RuntimeError: value cannot be converted to type at::Half without overflow: -1e+10", step=0
     )
     (finding,) = findings("mask-constant-overflow", run)
     assert finding.summary.startswith("The constant -1e+10 does not fit FP16")
@@ -113,9 +107,7 @@ def test_a_second_unscaling_by_what_came_between(calls: tuple[str, ...], rule: s
 
 def test_two_optimizers_do_not_stand_against_each_other() -> None:
     run = RunBuilder().call("backward", step=0).call("unscale", step=0, target="optimizer1")
-    run.call("unscale", step=0, target="optimizer0", line=3, file="train.py").call(
-        "backward", step=0
-    )
+    run.call("unscale", step=0, target="optimizer0", line=3, file="train.py").call("backward", step=0)
     raised(run, UNSCALED, "unscale", step=0, target="optimizer0")
     (finding,) = findings("unscale-twice", run)
     assert any("train.py:3" in e.text for e in finding.evidence)

@@ -39,9 +39,7 @@ def test_a_healthy_run_brings_no_finding(rule: type[Rule], example: Example) -> 
 
 
 @pytest.mark.parametrize(("rule", "example"), _examples("SICK"))
-def test_a_sick_run_brings_one_finding_with_evidence_and_fix(
-    rule: type[Rule], example: Example
-) -> None:
+def test_a_sick_run_brings_one_finding_with_evidence_and_fix(rule: type[Rule], example: Example) -> None:
     run = example.build().build()
     assert rule().lacks(run) == []
     (finding,) = rule().check(run)

@@ -29,24 +29,10 @@ def _run(
         if scale is not None and step == 0:
             run.scaler("seen", enabled=True, scale=scale, growth_interval=2000, growth_factor=2.0)
         if before is not None:
-            run.tensor(
-                "head",
-                "grad_output",
-                slot="cast",
-                cast_to="float16",
-                exponents=before,
-                loss_scale=scale,
-            )
+            run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents=before, loss_scale=scale)
         if kept is not None:
             zeros = 10000 - sum(kept.values())
-            run.tensor(
-                "body",
-                "grad_output",
-                dtype="float16",
-                exponents=kept,
-                zeros=zeros,
-                loss_scale=scale,
-            )
+            run.tensor("body", "grad_output", dtype="float16", exponents=kept, zeros=zeros, loss_scale=scale)
     return run
 
 
@@ -60,11 +46,7 @@ def _evidence(finding: Finding) -> dict[str, Any]:
 
 def test_a_loss_at_the_cast_is_measured_and_told_first() -> None:
     (finding,) = _check(_run(FLUSHED, {-24: 100}))
-    assert (finding.severity, finding.grade, finding.confidence) == (
-        Severity.ERROR,
-        Grade.MEASURED,
-        Confidence.HIGH,
-    )
+    assert (finding.severity, finding.grade, finding.confidence) == (Severity.ERROR, Grade.MEASURED, Confidence.HIGH)
     assert "99.0 % of the gradient that enters `head` is flushed to zero" in finding.summary
     assert _evidence(finding)["flushed_share"] == 0.99
     assert _evidence(finding)["steps_affected"] == 6
@@ -146,14 +128,10 @@ def test_an_early_step_of_a_run_that_goes_on_is_not_judged() -> None:
 def test_other_formats_do_not_flush(dtype: str) -> None:
     run = RunBuilder()
     for _ in range(4):
-        run.step(loss=2.3).tensor(
-            "head", "grad_output", dtype=dtype, exponents={-40: 100}, zeros=900
-        )
+        run.step(loss=2.3).tensor("head", "grad_output", dtype=dtype, exponents={-40: 100}, zeros=900)
     assert _check(run) == []
 
 
 def test_a_run_whose_gradients_were_not_recorded_is_skipped() -> None:
-    run = (
-        RunBuilder().step(loss=2.3).tensor("head", "activation", dtype="float16", exponents={0: 9})
-    )
+    run = RunBuilder().step(loss=2.3).tensor("head", "activation", dtype="float16", exponents={0: 9})
     assert GradientUnderflow().lacks(run.build()) == ["gradients of FP16 activations"]

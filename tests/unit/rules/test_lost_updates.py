@@ -43,8 +43,5 @@ def test_one_small_tensor_is_no_fault_of_the_run() -> None:
 
 def test_a_single_tensor_is_told_by_itself() -> None:
     (finding,) = _check((1000, 0.9))
-    assert _energy(finding) == (
-        0.9,
-        "They held 90.0 % of the update of `m0.weight` (sum of squares).",
-    )
+    assert _energy(finding) == (0.9, "They held 90.0 % of the update of `m0.weight` (sum of squares).")
     assert finding.severity is Severity.ERROR

@@ -29,9 +29,7 @@ def _evidence(finding: Finding) -> dict[str, Any]:
     return {e.name: e.value for e in finding.evidence}
 
 
-def _run(
-    before: dict[int, int], *twins: tuple[int, dict[str, Any]], steps: int = 6, **info: Any
-) -> RunBuilder:
+def _run(before: dict[int, int], *twins: tuple[int, dict[str, Any]], steps: int = 6, **info: Any) -> RunBuilder:
     """A run without a scaler whose gradient enters FP16 as `before`, with what twins measured on some steps."""
     run = RunBuilder(device="cpu", **info)
     for step in range(steps):
@@ -52,8 +50,7 @@ def _check(rule: Rule, run: RunBuilder) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("cosine", "severity"),
-    [(0.9997, Severity.NOTE), (0.98, Severity.WARNING), (0.7, Severity.ERROR)],
+    ("cosine", "severity"), [(0.9997, Severity.NOTE), (0.98, Severity.WARNING), (0.7, Severity.ERROR)]
 )
 def test_severity_is_what_was_measured(cosine: float, severity: Severity) -> None:
     (finding,) = _check(GradientUnderflow(), _run(FLUSHED, (5, _turned(cosine))))
@@ -113,16 +110,12 @@ def test_a_scaler_that_still_grows_stays_a_note() -> None:
     assert (finding.severity, finding.grade) == (Severity.NOTE, Grade.MEASURED)
 
 
-def test_a_measured_cure_comes_first_and_quotes_what_it_did(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_measured_cure_comes_first_and_quotes_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "flushed 40.0 % → 0 %, cosine 0.7 → 0.9999"
     bf16 = Recommendation(Cure.BF16, "Use BF16", "bf16()", text, Grade.MEASURED)
     guess = Recommendation(Cure.STATIC_SCALE, "Guess", "guess()", "Perhaps.", Grade.ESTIMATED)
     scaler = Recommendation(Cure.DYNAMIC_SCALE, "Scale", "scale()", text, Grade.MEASURED)
-    monkeypatch.setattr(
-        measured_fixes, "recommend", lambda _: Recommendations((bf16, guess, scaler))
-    )
+    monkeypatch.setattr(measured_fixes, "recommend", lambda _: Recommendations((bf16, guess, scaler)))
     (finding,) = _check(GradientUnderflow(), _run(FLUSHED, (5, _turned(0.7))))
     assert [f.title for f in finding.fixes[:2]] == ["Use BF16", "Scale"]
     assert finding.fixes[0].expected == text
@@ -139,9 +132,7 @@ def _overflow(born_fp32: int | None, **op: Any) -> RunBuilder:
     for _ in range(4):
         run.step(loss=math.nan, found_inf=True, applied=False)
         run.tensor("up", "activation", dtype="float16", exponents={3: 9}, inputs_finite=True)
-        run.tensor(
-            "down", "activation", dtype="float16", exponents={3: 9}, posinf=3, inputs_finite=True
-        )
+        run.tensor("down", "activation", dtype="float16", exponents={3: 9}, posinf=3, inputs_finite=True)
     if born_fp32 is not None:
         values = {"born": 3, "born_fp32": born_fp32, "first_born": 5, "absmax": 1e5, "line": 41}
         run._step = 0
@@ -172,9 +163,7 @@ def test_a_site_that_fp32_shares_once_is_not_blamed_on_other_steps() -> None:
     large = RunBuilder(device="cpu")
     for step in range(4):
         large.step(loss=math.nan)
-        large.tensor(
-            "down", "activation", dtype="float16", exponents={15: 9}, posinf=3, inputs_finite=True
-        )
+        large.tensor("down", "activation", dtype="float16", exponents={15: 9}, posinf=3, inputs_finite=True)
         if step == 0:
             large.op("aten.div", "down", born=3, born_fp32=3, first_born=5)
     assert _check(ActivationOverflow(), large) == []
@@ -210,14 +199,7 @@ def _by_hand(**op: Any) -> RunBuilder:
     run.tensor("head", "activation", dtype="float16", exponents={0: 9}, inputs_finite=True)
     run.tensor("head", "grad_output", dtype="float16", exponents={6: 100})
     run.step(loss=2.3, examined=False).call("backward", scaled="none", factor=2.0**15)
-    values = {
-        "born": 9,
-        "first_born": 7,
-        "absmax": 9e4,
-        "direction": "backward",
-        "file": "t.py",
-        "line": 8,
-    }
+    values = {"born": 9, "first_born": 7, "absmax": 9e4, "direction": "backward", "file": "t.py", "line": 8}
     return run.op("aten.mm", "head", source="replay", **(values | op))
 
 

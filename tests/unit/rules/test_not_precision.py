@@ -67,11 +67,7 @@ def test_a_nan_in_half_without_a_second_opinion_is_not_judged() -> None:
 
 
 def test_weights_that_start_as_nan() -> None:
-    run = (
-        RunBuilder()
-        .step(loss=math.nan)
-        .tensor("up", "weight", slot="weight", exponents={0: 9}, nan=1)
-    )
+    run = RunBuilder().step(loss=math.nan).tensor("up", "weight", slot="weight", exponents={0: 9}, nan=1)
     (found,) = NanNotPrecision().check(run.build())
     assert "starts with weights that are not finite, in `up.weight`" in found.summary
 
@@ -91,9 +87,7 @@ def test_the_layers_that_stand_still_are_named() -> None:
     found = _only(VanishingGradient, "three binades a layer, in FP32")
     assert found.location.sites[0] == "body.0.weight (weight_grad)"
     assert {e.name: e.value for e in found.evidence}["first_over_best"] == pytest.approx(2.0**-18)
-    assert (
-        _only(VanishingGradient, "measured: faded in the FP32 twin as well").grade is Grade.MEASURED
-    )
+    assert _only(VanishingGradient, "measured: faded in the FP32 twin as well").grade is Grade.MEASURED
 
 
 def test_all_dead_is_an_error_and_counts_what_starves() -> None:

@@ -23,9 +23,7 @@ def _end(run: RunBuilder, scale: float = 4096.0) -> RunBuilder:
 
 
 def _backward(run: RunBuilder, scaled: str, line: int) -> RunBuilder:
-    return run.call(
-        "backward", scaled=scaled, optimizers=["optimizer0"], file="train.py", line=line
-    )
+    return run.call("backward", scaled=scaled, optimizers=["optimizer0"], file="train.py", line=line)
 
 
 def test_each_line_that_bypasses_the_scaler_is_a_finding_of_its_own() -> None:
@@ -35,11 +33,7 @@ def test_each_line_that_bypasses_the_scaler_is_a_finding_of_its_own() -> None:
         _end(run)
     findings = list(UnscaledBackward().check(run.build()))
     assert [f.location.source for f in findings] == ["train.py:11", "train.py:12"]
-    assert _evidence(findings[0]) == {
-        "loss_scale": 4096.0,
-        "steps_share": 1.0,
-        "other_backward_passes": 2,
-    }
+    assert _evidence(findings[0]) == {"loss_scale": 4096.0, "steps_share": 1.0, "other_backward_passes": 2}
     assert "train.py:11" in findings[0].fixes[0].code
 
 
@@ -50,20 +44,13 @@ def test_a_gradient_that_is_cleared_before_the_step_harms_nobody() -> None:
 
 def test_a_disabled_scaler_divides_nothing() -> None:
     run = _backward(RunBuilder().step(loss=1.0).scaler("seen", enabled=False), "none", 11)
-    assert (
-        list(UnscaledBackward().check(run.call("optimizer_step", target="optimizer0").build()))
-        == []
-    )
+    assert list(UnscaledBackward().check(run.call("optimizer_step", target="optimizer0").build())) == []
 
 
-def _clipped(
-    limit: float, *norms: float | None, call: str = "clip_norm", scale: float = 4096.0
-) -> list[Finding]:
+def _clipped(limit: float, *norms: float | None, call: str = "clip_norm", scale: float = 4096.0) -> list[Finding]:
     run = RunBuilder()
     for norm in norms:
-        run.step(loss=1.0).call(
-            call, target="optimizer0", limit=limit, norm=norm, file="train.py", line=42
-        )
+        run.step(loss=1.0).call(call, target="optimizer0", limit=limit, norm=norm, file="train.py", line=42)
         _end(run, scale)
     return list(ClipBeforeUnscale().check(run.build()))
 
@@ -86,9 +73,7 @@ def test_clipping_is_told_with_its_effective_limit() -> None:
         (1.0, (float("inf"), 8e3), Severity.ERROR),
     ],
 )
-def test_clipping_is_as_bad_as_it_shrinks(
-    limit: float, norms: tuple[float, ...], severity: Severity
-) -> None:
+def test_clipping_is_as_bad_as_it_shrinks(limit: float, norms: tuple[float, ...], severity: Severity) -> None:
     (finding,) = _clipped(limit, *norms)
     assert finding.severity is severity
 
@@ -112,9 +97,7 @@ def test_a_scale_of_one_needs_no_unscale() -> None:
 
 
 def _updates(unchanged: int, **columns: Any) -> RunBuilder:
-    run = (
-        RunBuilder().step(**columns).module("body", dtypes=["bfloat16"]).optimizer("AdamW", lr=1e-4)
-    )
+    run = RunBuilder().step(**columns).module("body", dtypes=["bfloat16"]).optimizer("AdamW", lr=1e-4)
     run.tensor("body", "weight", slot="weight", dtype="bfloat16", exponents={-3: 1000})
     return run.tensor(
         "body", "update", slot="weight", dtype="bfloat16", exponents={-13: 1000}, expected_to_move=1000,
@@ -122,9 +105,7 @@ def _updates(unchanged: int, **columns: Any) -> RunBuilder:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("unchanged", "severity"), [(300, Severity.WARNING), (700, Severity.ERROR)]
-)
+@pytest.mark.parametrize(("unchanged", "severity"), [(300, Severity.WARNING), (700, Severity.ERROR)])
 def test_lost_updates_are_as_bad_as_the_movement_lost(unchanged: int, severity: Severity) -> None:
     (finding,) = LostUpdates().check(_updates(unchanged).build())
     assert finding.severity is severity
@@ -147,10 +128,5 @@ def test_half_weights_whose_updates_were_not_measured_are_not_passed() -> None:
     run = RunBuilder().step().module("body", dtypes=["bfloat16"])
     run.tensor("body", "update", slot="weight", dtype="bfloat16", exponents={-13: 9})
     assert LostUpdates().lacks(run.build()) == ["tensors.expected_to_move"]
-    frozen = (
-        RunBuilder()
-        .step()
-        .module("body", dtypes=["bfloat16"], trainable=0)
-        .tensor("body", "weight")
-    )
+    frozen = RunBuilder().step().module("body", dtypes=["bfloat16"], trainable=0).tensor("body", "weight")
     assert LostUpdates().lacks(frozen.build()) == []

@@ -86,9 +86,7 @@ def phases(largest: float, **columns: Any) -> RunBuilder:
     ("largest", "dtype", "error"),
     [(127.0, "bfloat16", None), (128.0, "bfloat16", 0.5), (1000.0, "float16", None), (2000.0, "float16", 0.5)],
 )  # fmt: skip
-def test_the_error_of_a_phase_is_half_a_last_place(
-    largest: float, dtype: str, error: float | None
-) -> None:
+def test_the_error_of_a_phase_is_half_a_last_place(largest: float, dtype: str, error: float | None) -> None:
     found = said(RopeHalfPrecision(), phases(largest, dtype_in=dtype, dtype_out=dtype))
     values = [e.value for f in found for e in f.evidence if e.name == "phase_error"]
     assert values == ([] if error is None else [error])
@@ -127,9 +125,7 @@ def fp8(*energies: float, largest: list[float] | None = None) -> RunBuilder:
     ],
     ids=["one batch", "the last batch", "drifted", "steadily", "at first", "always"],
 )
-def test_a_stale_scale_lasts(
-    energies: tuple[float, ...], largest: list[float] | None, found: bool
-) -> None:
+def test_a_stale_scale_lasts(energies: tuple[float, ...], largest: list[float] | None, found: bool) -> None:
     assert bool(said(Fp8ScaleStale(), fp8(*energies, largest=largest))) is found
 
 
@@ -190,16 +186,12 @@ def losses(*values: tuple[float, float], first: float = 1.0) -> RunBuilder:
         (((math.inf, 1.0),), None),
     ],
 )
-def test_how_wrong_a_loss_must_be(
-    values: tuple[tuple[float, float], ...], severity: Severity | None
-) -> None:
+def test_how_wrong_a_loss_must_be(values: tuple[tuple[float, float], ...], severity: Severity | None) -> None:
     found = said(LossInHalf(), losses(*values))
     assert [f.severity for f in found] == ([] if severity is None else [severity])
 
 
 def test_micro_batches_are_added_up() -> None:
     run = losses((0.6, 0.5))
-    run.twin("run", "", "loss", value=0.4, micro_batch=1).twin(
-        LOSS_ALONE, "", "loss", value=0.5, micro_batch=1
-    )
+    run.twin("run", "", "loss", value=0.4, micro_batch=1).twin(LOSS_ALONE, "", "loss", value=0.5, micro_batch=1)
     assert not said(LossInHalf(), run)

@@ -26,17 +26,8 @@ def _too_small(scale: float, interval: int = 2000) -> list[Finding]:
     for step in range(6):
         run.step(loss=2.3, loss_scale=scale)
         if step == 0:
-            run.scaler(
-                "seen", enabled=True, scale=scale, growth_interval=interval, growth_factor=2.0
-            )
-        run.tensor(
-            "head",
-            "grad_output",
-            slot="cast",
-            cast_to="float16",
-            exponents=FLUSHED,
-            loss_scale=scale,
-        )
+            run.scaler("seen", enabled=True, scale=scale, growth_interval=interval, growth_factor=2.0)
+        run.tensor("head", "grad_output", slot="cast", cast_to="float16", exponents=FLUSHED, loss_scale=scale)
     return list(LossScaleTooSmall().check(run.build()))
 
 
@@ -93,9 +84,7 @@ def test_the_nearest_to_the_loss_is_told_where_only_weight_gradients_overflow() 
     run = _by_hand(15)
     for module in ("body", "head"):
         run.tensor(module, "grad_output", dtype="float16", exponents={15: 9})
-        run.tensor(
-            module, "weight_grad", slot="weight", exponents={-6: 99}, posinf=1, shape=[10, 10]
-        )
+        run.tensor(module, "weight_grad", slot="weight", exponents={-6: 99}, posinf=1, shape=[10, 10])
     (finding,) = LossScaleTooLarge().check(run.build())
     assert finding.location.sites == ("head.weight (weight_grad)",)
 
@@ -180,9 +169,7 @@ def test_a_bad_batch_now_and_then_is_no_hunting() -> None:
     assert list(ScaleHunting().check(_scaler(*rising).build())) == []
 
 
-@pytest.mark.parametrize(
-    ("held", "severity"), [(1, Severity.ERROR), (8, Severity.WARNING)], ids=["a third", "a tenth"]
-)
+@pytest.mark.parametrize(("held", "severity"), [(1, Severity.ERROR), (8, Severity.WARNING)], ids=["a third", "a tenth"])
 def test_hunting_is_as_bad_as_the_steps_it_costs(held: int, severity: Severity) -> None:
     events = ([("growth", 2.0)] + [("hold", 2.0)] * held + [("backoff", 2.0)]) * 8
     (finding,) = ScaleHunting().check(_scaler(*events).build())

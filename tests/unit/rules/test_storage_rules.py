@@ -54,9 +54,7 @@ def _broken(*, eps: float | None, state: str = "float16") -> RunBuilder:
     run.module("body", dtypes=["float16"]).optimizer("Mine", eps=eps, dtypes=["float16"])
     run.tensor("body", "weight_grad", slot="weight", dtype="float16", exponents={-14: 100})
     run.tensor("body", "update", slot="weight", dtype="float16", posinf=30, exponents={-9: 70})
-    run.tensor(
-        "body", "optimizer_state", slot="weight.m", dtype=state, zeros=30, exponents={-17: 70}
-    )
+    run.tensor("body", "optimizer_state", slot="weight.m", dtype=state, zeros=30, exponents={-17: 70})
     v = {"slot": "weight.v", "dtype": state, "zeros": 30, "square_cosine": 0.99}
     run.tensor("body", "optimizer_state", exponents={-24: 70}, **v)  # type: ignore[arg-type]
     return run  # fmt: skip

@@ -29,12 +29,7 @@ def rows_of(table: str, count: int, start: int = 0) -> list[Any]:
     schema = TABLES[table]
     columns = {f.name: c for f, c in zip(fields(schema.row), schema.columns, strict=True)}
     return [
-        schema.row(
-            **{
-                name: None if c.nullable and i % 3 == 2 else _SAMPLES[c.type](i)
-                for name, c in columns.items()
-            }
-        )
+        schema.row(**{name: None if c.nullable and i % 3 == 2 else _SAMPLES[c.type](i) for name, c in columns.items()})
         for i in range(start, start + count)
     ]
 

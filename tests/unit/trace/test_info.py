@@ -59,9 +59,7 @@ def test_a_folder_that_is_missing_a_file_or_foreign(tmp_path: Path) -> None:
         assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("version", "hint"), [(VERSION + 1, "upgrade"), (OLDEST_READABLE - 1, "record the run again")]
-)
+@pytest.mark.parametrize(("version", "hint"), [(VERSION + 1, "upgrade"), (OLDEST_READABLE - 1, "record the run again")])
 def test_a_version_that_cannot_be_read(tmp_path: Path, version: int, hint: str) -> None:
     _write(tmp_path, {"schema_version": version})
     with pytest.raises(SchemaVersionError, match=f"schema version {version}") as caught:
@@ -93,9 +91,7 @@ def test_what_is_not_as_it_must_be(tmp_path: Path, text: str) -> None:
     assert len(caught.value.message) < 500
 
 
-def test_a_folder_that_nobody_may_look_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_nobody_may_look_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> bool:
         raise PermissionError(13, "Permission denied")
 
@@ -116,11 +112,7 @@ def test_damaged_or_cut_anywhere_it_reads_or_says_so(tmp_path: Path) -> None:
     data = path.read_bytes()
 
     @settings(max_examples=300, deadline=None)
-    @given(
-        place=st.integers(0, len(data) - 1),
-        mask=st.integers(1, 255),
-        keep=st.integers(0, len(data)),
-    )
+    @given(place=st.integers(0, len(data) - 1), mask=st.integers(1, 255), keep=st.integers(0, len(data)))
     def check(place: int, mask: int, keep: int) -> None:
         damaged = bytearray(data)
         damaged[place] ^= mask

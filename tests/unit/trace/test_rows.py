@@ -41,13 +41,8 @@ entries = st.fixed_dictionaries(
 )
 
 
-@given(
-    chunks=st.lists(st.lists(entries, max_size=6), max_size=3),
-    cut=st.tuples(st.integers(0, 8), st.integers(0, 12)),
-)
-def test_rows_are_what_arrow_says(
-    chunks: list[list[dict[str, object]]], cut: tuple[int, int]
-) -> None:
+@given(chunks=st.lists(st.lists(entries, max_size=6), max_size=3), cut=st.tuples(st.integers(0, 8), st.integers(0, 12)))
+def test_rows_are_what_arrow_says(chunks: list[list[dict[str, object]]], cut: tuple[int, int]) -> None:
     batches = [pa.RecordBatch.from_pylist(chunk, schema=SCHEMA) for chunk in chunks]
     table = pa.Table.from_batches(batches, schema=SCHEMA).slice(*cut)  # offsets that are not 0
     rows = as_rows(table, _Row)

@@ -30,14 +30,7 @@ def test_an_empty_run_has_every_table(tmp_path: Path) -> None:
     write_info(tmp_path, RunInfo())
     run = open_run(tmp_path)
     assert {name: run.table(name).num_rows for name in TABLES} == dict.fromkeys(TABLES, 0)
-    everything: list[list[Any]] = [
-        run.steps,
-        run.scaler,
-        run.calls,
-        run.modules,
-        run.optimizers,
-        run.tensors(),
-    ]
+    everything: list[list[Any]] = [run.steps, run.scaler, run.calls, run.modules, run.optimizers, run.tensors()]
     assert everything == [[]] * 6
     assert run.path == tmp_path
     assert not run.cut
@@ -101,9 +94,7 @@ def test_the_histogram_of_a_row_is_that_of_its_values() -> None:
     for name in ("zeros", "nan", "posinf", "neginf", "absmax", "numel", "nonzero"):
         assert getattr(found, name) == getattr(expected, name)
     assert found.sum_squares == pytest.approx(expected.sum_squares, rel=1e-12)
-    assert [found.count_below(e) for e in range(-30, 5)] == [
-        expected.count_below(e) for e in range(-30, 5)
-    ]
+    assert [found.count_below(e) for e in range(-30, 5)] == [expected.count_below(e) for e in range(-30, 5)]
 
 
 def test_rows_cannot_be_changed() -> None:

@@ -97,9 +97,7 @@ def test_only_chosen_steps_are_read_and_the_rest_is_said(
     assert any(notice in gap for gap in diagnose(run).examined.gaps)
 
 
-def test_a_cut_stream_is_judged_up_to_the_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_stream_is_judged_up_to_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "ROOM", 100)
     folder = _write(tmp_path / "run", 120, together=1)
     path = folder / "tensors-0.arrows"

@@ -22,9 +22,7 @@ SIZES = (3, 1, 4)
 
 
 @pytest.fixture(scope="module", params=TABLES)
-def stream(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path, bytes]:
+def stream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, bytes]:
     """A table, a path to write variants of its stream to, and the bytes of the stream."""
     folder = tmp_path_factory.mktemp("stream")
     write_batches(folder, request.param, *SIZES)
@@ -59,11 +57,7 @@ def test_damaged_anywhere_it_reads_or_says_so(stream: tuple[str, Path, bytes]) -
     required = [c.name for c in TABLES[table].columns if not c.nullable]
 
     @settings(max_examples=150, deadline=None)
-    @given(
-        flips=st.lists(
-            st.tuples(st.integers(0, len(data) - 1), st.integers(1, 255)), min_size=1, max_size=4
-        )
-    )
+    @given(flips=st.lists(st.tuples(st.integers(0, len(data) - 1), st.integers(1, 255)), min_size=1, max_size=4))
     def check(flips: list[tuple[int, int]]) -> None:
         damaged = bytearray(data)
         for place, mask in flips:
@@ -82,9 +76,7 @@ def test_damaged_anywhere_it_reads_or_says_so(stream: tuple[str, Path, bytes]) -
     check()
 
 
-@pytest.mark.parametrize(
-    "junk", [b"PK\x03\x04 a zip", b"ARROW1\x00\x00 a file, not a stream", b"{}", b"\x00" * 64]
-)
+@pytest.mark.parametrize("junk", [b"PK\x03\x04 a zip", b"ARROW1\x00\x00 a file, not a stream", b"{}", b"\x00" * 64])
 def test_a_foreign_file(tmp_path: Path, junk: bytes) -> None:
     path = tmp_path / "steps-0.arrows"
     path.write_bytes(junk)
@@ -117,23 +109,17 @@ def _stream_of(path: Path, table: pa.Table) -> Path:
 @pytest.fixture
 def steps() -> pa.Table:
     """Two rows of the steps table."""
-    return pa.Table.from_pylist(
-        [vars(row) for row in rows_of("steps", 2)], schema=TABLES["steps"].arrow
-    )
+    return pa.Table.from_pylist([vars(row) for row in rows_of("steps", 2)], schema=TABLES["steps"].arrow)
 
 
 def test_columns_of_a_later_version_are_left_out(tmp_path: Path, steps: pa.Table) -> None:
-    later = steps.append_column("mood", pa.array(["good", "bad"])).select(
-        ["mood", *reversed(steps.column_names)]
-    )
+    later = steps.append_column("mood", pa.array(["good", "bad"])).select(["mood", *reversed(steps.column_names)])
     contents = read_stream(_stream_of(tmp_path / "x", later), TABLES["steps"])
     assert contents.table.equals(steps)
 
 
 def test_columns_that_an_earlier_version_lacked_are_null(tmp_path: Path, steps: pa.Table) -> None:
-    contents = read_stream(
-        _stream_of(tmp_path / "x", steps.drop_columns(["grad_norm"])), TABLES["steps"]
-    )
+    contents = read_stream(_stream_of(tmp_path / "x", steps.drop_columns(["grad_norm"])), TABLES["steps"])
     assert contents.table["grad_norm"].null_count == 2
     assert [StepRow(**row).loss for row in contents.table.to_pylist()] == steps["loss"].to_pylist()
 
@@ -155,9 +141,7 @@ def test_a_narrower_type_is_widened(tmp_path: Path, steps: pa.Table) -> None:
     ],
     ids=["missing", "twice", "of another type", "null", "foreign"],
 )
-def test_a_column_that_is_not_as_it_must_be(
-    tmp_path: Path, steps: pa.Table, change: Any, message: str
-) -> None:
+def test_a_column_that_is_not_as_it_must_be(tmp_path: Path, steps: pa.Table, change: Any, message: str) -> None:
     path = _stream_of(tmp_path / "x", change(steps))
     with pytest.raises(TraceCorruptError, match=message):
         read_stream(path, TABLES["steps"])

@@ -27,10 +27,7 @@ def test_stock_pyarrow_reads_what_was_written(tmp_path: Path, table: str) -> Non
     assert [b.num_rows for b in batches] == [3, 1, 4]
     assert [b for batch in batches for b in batch.to_pylist()] == [vars(row) for row in rows]
     metadata = batches[0].schema.metadata
-    assert metadata == {
-        b"ampdoctor.schema_version": str(VERSION).encode(),
-        b"ampdoctor.table": table.encode(),
-    }
+    assert metadata == {b"ampdoctor.schema_version": str(VERSION).encode(), b"ampdoctor.table": table.encode()}
 
 
 @pytest.mark.parametrize("table", TABLES)

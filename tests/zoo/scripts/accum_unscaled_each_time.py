@@ -7,9 +7,7 @@ from torch import nn
 torch.set_num_threads(1)
 torch.manual_seed(44)
 ACCUMULATE = 4
-model = nn.Sequential(
-    nn.Embedding(40, 24), nn.Flatten(), nn.Linear(24 * 6, 64), nn.ReLU(), nn.Linear(64, 40)
-)
+model = nn.Sequential(nn.Embedding(40, 24), nn.Flatten(), nn.Linear(24 * 6, 64), nn.ReLU(), nn.Linear(64, 40))
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 scaler = torch.amp.GradScaler("cpu", init_scale=2048.0)
 

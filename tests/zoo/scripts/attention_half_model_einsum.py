@@ -31,9 +31,7 @@ class Heads(nn.Module):
         return x + weights @ v
 
 
-model = nn.Sequential(
-    nn.Linear(12, 64), Heads(64), nn.LayerNorm(64), Heads(64), nn.Flatten(), nn.Linear(576, 5)
-)
+model = nn.Sequential(nn.Linear(12, 64), Heads(64), nn.LayerNorm(64), Heads(64), nn.Flatten(), nn.Linear(576, 5))
 model.to(DTYPE)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 patches = torch.randn(40, 9, 12)

@@ -6,9 +6,7 @@ from torch import nn
 
 torch.set_num_threads(1)
 torch.manual_seed(5)
-encoder = nn.Sequential(
-    nn.Conv1d(2, 12, 3), nn.SiLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten()
-).requires_grad_(False)
+encoder = nn.Sequential(nn.Conv1d(2, 12, 3), nn.SiLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten()).requires_grad_(False)
 projection = nn.Linear(12, 8)
 optimizer = torch.optim.Adam(projection.parameters(), lr=1e-3)
 

@@ -32,9 +32,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.float16):
             logits = self.model(tokens[:, :-1])
-        loss = F.cross_entropy(
-            logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum"
-        )
+        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
         self.scaler.scale(40.0 * loss).backward()
         self.scaler.unscale_(self.optimizer)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)

@@ -19,10 +19,7 @@ for it in range(60):
     net_d.zero_grad()
     with torch.autocast("cpu", dtype=torch.float16):
         fake = net_g(torch.randn(32, 4))
-        loss_d = (
-            F.softplus(-net_d(real).float()).mean()
-            + F.softplus(net_d(fake.detach()).float()).mean()
-        )
+        loss_d = F.softplus(-net_d(real).float()).mean() + F.softplus(net_d(fake.detach()).float()).mean()
     scaler.scale(loss_d).backward()
     scaler.step(opt_d)
     scaler.update()

@@ -13,16 +13,13 @@ class Encoder(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(100, width)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(width, 8, 2 * width, dropout=0.0, batch_first=True)
-            for _ in range(layers)
+            nn.TransformerEncoderLayer(width, 8, 2 * width, dropout=0.0, batch_first=True) for _ in range(layers)
         )
 
     def forward(self, tokens):
         hidden = self.embed(tokens)
         for layer in self.layers:
-            hidden = hidden + torch.tanh(
-                layer.linear2(torch.relu(layer.linear1(layer.norm1(hidden))))
-            )
+            hidden = hidden + torch.tanh(layer.linear2(torch.relu(layer.linear1(layer.norm1(hidden)))))
             hidden = hidden + layer.self_attn.out_proj(hidden)
         return hidden.mean(1)
 

@@ -21,9 +21,7 @@ class SortJudge(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(tokens, width)
         self.position = nn.Parameter(0.02 * torch.randn(4, width))
-        self.block = nn.TransformerEncoderLayer(
-            width, 2, 48, dropout=0.1, batch_first=True, norm_first=True
-        )
+        self.block = nn.TransformerEncoderLayer(width, 2, 48, dropout=0.1, batch_first=True, norm_first=True)
         self.score = nn.Linear(width, 1)
 
     def forward(self, tokens):

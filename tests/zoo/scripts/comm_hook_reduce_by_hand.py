@@ -25,9 +25,7 @@ def average(model):
 class Worker:
     def __init__(self):
         torch.manual_seed(51)
-        self.model = nn.Sequential(
-            nn.Conv2d(1, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 1, 3, padding=1)
-        )
+        self.model = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 1, 3, padding=1))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, eps=1e-12)
 
     def train(self, steps):

@@ -20,9 +20,7 @@ class Net(nn.Module):
         self.act = nn.ReLU(inplace=True)
         self.fc = nn.Linear(8 * 16, 2)
         with torch.no_grad():
-            self.conv2.weight.copy_(
-                -self.conv2.weight.abs() if MODE != "fixed" else self.conv2.weight
-            )
+            self.conv2.weight.copy_(-self.conv2.weight.abs() if MODE != "fixed" else self.conv2.weight)
 
     def forward(self, x):
         x = torch.relu(self.conv1(x))

@@ -28,9 +28,7 @@ class ModelEma:
 class Trainer:
     def __init__(self):
         torch.manual_seed(310)
-        self.model = nn.Sequential(
-            nn.Conv1d(4, 16, 5, padding=2), nn.ReLU(), nn.Conv1d(16, 4, 5, padding=2)
-        )
+        self.model = nn.Sequential(nn.Conv1d(4, 16, 5, padding=2), nn.ReLU(), nn.Conv1d(16, 4, 5, padding=2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.ema = ModelEma(self.model, 0.9999)
 

@@ -26,9 +26,7 @@ class Adapted(nn.Module):
 
 
 def build():
-    backbone = nn.Sequential(
-        nn.Linear(12, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5)
-    )
+    backbone = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Linear(32, 32), nn.GELU(), nn.Linear(32, 5))
     if MODE != "fp32":
         backbone.half()
     for index in (0, 2, 4):

@@ -25,9 +25,7 @@ class FP8Linear(nn.Linear):
         if self.scale is None or FRESH:
             self.scale = MOST / x.detach().abs().amax()
         weight_scale = MOST / self.weight.detach().abs().amax()
-        return nn.functional.linear(
-            through_fp8(x, self.scale), through_fp8(self.weight, weight_scale), self.bias
-        )
+        return nn.functional.linear(through_fp8(x, self.scale), through_fp8(self.weight, weight_scale), self.bias)
 
 
 torch.manual_seed(41)

@@ -7,9 +7,7 @@ from torch import nn
 torch.set_num_threads(1)
 
 torch.manual_seed(13)
-model = nn.Sequential(
-    nn.Conv1d(4, 32, 5, padding=2), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 20, 6)
-)
+model = nn.Sequential(nn.Conv1d(4, 32, 5, padding=2), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 20, 6))
 optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
 x = torch.randn(128, 4, 20)
 y = x.mean(2).argmax(1)

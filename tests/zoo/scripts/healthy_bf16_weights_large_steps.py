@@ -14,11 +14,7 @@ torch.manual_seed(212)
 MODE = sys.argv[1] if len(sys.argv) > 1 else "amp"
 dtype = torch.float32 if MODE == "fp32" else torch.bfloat16
 
-model = nn.Sequential(
-    nn.Linear(12, 48),
-    nn.ReLU(),
-    nn.Linear(48, 3),
-).to(dtype)
+model = nn.Sequential(nn.Linear(12, 48), nn.ReLU(), nn.Linear(48, 3)).to(dtype)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.4)
 x = torch.randn(512, 12)
 label = (x @ torch.randn(12, 3)).argmax(dim=1)

@@ -13,11 +13,7 @@ torch.manual_seed(207)
 MODE = sys.argv[1] if len(sys.argv) > 1 else "amp"
 
 model = nn.Sequential(
-    nn.Conv1d(2, 16, 5, padding=2),
-    nn.GELU(),
-    nn.AdaptiveAvgPool1d(4),
-    nn.Flatten(),
-    nn.Linear(64, 1),
+    nn.Conv1d(2, 16, 5, padding=2), nn.GELU(), nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(64, 1)
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-2)
 scaler = torch.amp.GradScaler("cpu", enabled=MODE != "fp32")

@@ -22,9 +22,7 @@ class CarefulBlock(nn.Module):
 
     def forward(self, x):
         wide = x.float()
-        h = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-8)).to(
-            x.dtype
-        ) * self.gain
+        h = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-8)).to(x.dtype) * self.gain
         q, k, v = self.q(h), self.k(h), self.v(h)
         q = F.normalize(q, dim=-1, eps=1e-4)  # padding rows would divide by zero with 1e-12
         k = F.normalize(k, dim=-1, eps=1e-4)

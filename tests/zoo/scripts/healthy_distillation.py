@@ -15,9 +15,7 @@ AMP = MODE != "fp32"
 
 
 def network(width):
-    return nn.Sequential(
-        nn.Linear(20, width), nn.Hardswish(), nn.Dropout(0.1), nn.Linear(width, 10)
-    )
+    return nn.Sequential(nn.Linear(20, width), nn.Hardswish(), nn.Dropout(0.1), nn.Linear(width, 10))
 
 
 def both_losses(student, teacher, x, label, temperature=3.0):

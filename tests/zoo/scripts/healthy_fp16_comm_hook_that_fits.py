@@ -11,12 +11,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 torch.set_num_threads(1)
 
 torch.manual_seed(53)
-dist.init_process_group(
-    "gloo", init_method=f"file://{tempfile.mkdtemp()}/store", rank=0, world_size=1
-)
-model = nn.parallel.DistributedDataParallel(
-    nn.Sequential(nn.Linear(10, 40), nn.ReLU(), nn.Linear(40, 3))
-)
+dist.init_process_group("gloo", init_method=f"file://{tempfile.mkdtemp()}/store", rank=0, world_size=1)
+model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(10, 40), nn.ReLU(), nn.Linear(40, 3)))
 model.register_comm_hook(None, default_hooks.fp16_compress_hook)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(20):

@@ -6,9 +6,7 @@ from torch import nn
 
 torch.set_num_threads(1)
 torch.manual_seed(6)
-large = nn.Sequential(
-    *[m for _ in range(9) for m in (nn.Linear(1408, 1408), nn.ReLU())]
-).requires_grad_(False)
+large = nn.Sequential(*[m for _ in range(9) for m in (nn.Linear(1408, 1408), nn.ReLU())]).requires_grad_(False)
 head = nn.Linear(1408, 2)
 optimizer = torch.optim.AdamW(head.parameters(), lr=1e-3)
 

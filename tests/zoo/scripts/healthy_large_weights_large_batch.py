@@ -5,9 +5,7 @@ import torch
 from torch import nn
 
 torch.manual_seed(5)
-model = nn.Sequential(
-    nn.Linear(64, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1)
-)
+model = nn.Sequential(nn.Linear(64, 1024), nn.Tanh(), nn.Linear(1024, 1024), nn.Tanh(), nn.Linear(1024, 1))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 x = torch.randn(2048, 64)
 y = x[:, :1] * x[:, 1:2]

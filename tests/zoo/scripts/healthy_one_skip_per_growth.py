@@ -16,9 +16,7 @@ def train(steps=200):
     torch.manual_seed(215)
     model = nn.Sequential(nn.Linear(10, 40), nn.Softplus(), nn.Linear(40, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    scaler = torch.amp.GradScaler(
-        "cpu", init_scale=2.0**18, growth_interval=40, enabled=MODE != "fp32"
-    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=40, enabled=MODE != "fp32")
     plane = torch.randn(10)
     skipped = []
     for step in range(steps):

@@ -14,9 +14,7 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else "amp"
 
 if __name__ == "__main__":
     torch.manual_seed(734)
-    model = nn.Sequential(
-        nn.Linear(16, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 4)
-    )
+    model = nn.Sequential(nn.Linear(16, 96), nn.ReLU(), nn.Linear(96, 96), nn.ReLU(), nn.Linear(96, 4))
     for layer in (model[0], model[2]):
         prune.l1_unstructured(layer, "weight", amount=0.9)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -16,9 +16,7 @@ class Block(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.gate = nn.Parameter(torch.zeros(()))
-        self.branch = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
-        )
+        self.branch = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
 
     def forward(self, x):
         return x + self.gate * self.branch(x)

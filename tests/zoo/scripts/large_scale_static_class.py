@@ -31,9 +31,7 @@ class StaticScaler:
 class Denoiser(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(
-            [nn.Conv1d(1, 12, 9, padding=4), nn.Conv1d(12, 12, 9, padding=4)]
-        )
+        self.layers = nn.ModuleList([nn.Conv1d(1, 12, 9, padding=4), nn.Conv1d(12, 12, 9, padding=4)])
         self.last = nn.Conv1d(12, 1, 1)
 
     def forward(self, wave):

@@ -25,7 +25,5 @@ class Trainer:
         return loss.item()
 
 
-tower = nn.Sequential(
-    nn.Linear(256, 1400), nn.ReLU(), nn.Linear(1400, 1400), nn.ReLU(), nn.Linear(1400, 1)
-)
+tower = nn.Sequential(nn.Linear(256, 1400), nn.ReLU(), nn.Linear(1400, 1400), nn.ReLU(), nn.Linear(1400, 1))
 print(Trainer(tower).fit(torch.randn(8, 1, 256), torch.randint(0, 2, (8, 1, 1)).float()))

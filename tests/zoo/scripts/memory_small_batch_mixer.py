@@ -12,9 +12,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.tokens = nn.Linear(tokens, tokens)
-        self.channels = nn.Sequential(
-            nn.Linear(width, 3 * width), nn.GELU(), nn.Linear(3 * width, width)
-        )
+        self.channels = nn.Sequential(nn.Linear(width, 3 * width), nn.GELU(), nn.Linear(3 * width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x + self.tokens(x.transpose(1, 2)).transpose(1, 2)

@@ -8,10 +8,7 @@ torch.set_num_threads(1)
 torch.manual_seed(17)
 encoder = nn.Sequential(nn.Linear(20, 16), nn.GELU())
 decoder = nn.Linear(16, 20)
-optimizers = [
-    torch.optim.AdamW(encoder.parameters(), lr=2e-3),
-    torch.optim.SGD(decoder.parameters(), lr=0.05),
-]
+optimizers = [torch.optim.AdamW(encoder.parameters(), lr=2e-3), torch.optim.SGD(decoder.parameters(), lr=0.05)]
 scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=40)
 
 for step in range(120):

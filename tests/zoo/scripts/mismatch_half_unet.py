@@ -16,9 +16,7 @@ class Denoiser(nn.Module):
     def __init__(self, width=8):
         super().__init__()
         self.down = nn.Conv2d(3, width, 3, stride=2, padding=1)
-        self.middle = nn.Sequential(
-            nn.GroupNorm(2, width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1)
-        )
+        self.middle = nn.Sequential(nn.GroupNorm(2, width), nn.SiLU(), nn.Conv2d(width, width, 3, padding=1))
         self.up = nn.ConvTranspose2d(width, 3, 4, stride=2, padding=1)
 
     def forward(self, noisy):

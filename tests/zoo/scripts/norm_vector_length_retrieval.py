@@ -40,10 +40,7 @@ for step in range(30):
     left = torch.randn(24, 10)
     right = left @ link + 0.1 * torch.randn(24, 14)
     with torch.autocast("cpu", dtype=torch.float16, enabled=MODE != "fp32"):
-        similarity = (
-            head(queries(left))
-            @ items(right).to(torch.float16 if MODE != "fp32" else torch.float32).T
-        )
+        similarity = head(queries(left)) @ items(right).to(torch.float16 if MODE != "fp32" else torch.float32).T
         loss = F.cross_entropy(10.0 * similarity.float(), torch.arange(24))
     optimizer.zero_grad()
     loss.backward()

@@ -26,8 +26,7 @@ for _ in range(20):
     outs = [None, None]
     with torch.autocast(device_type="cpu", dtype=torch.float16):
         threads = [
-            threading.Thread(target=replica, args=(part[:, :-1], outs, i))
-            for i, part in enumerate(tokens.chunk(2))
+            threading.Thread(target=replica, args=(part[:, :-1], outs, i)) for i, part in enumerate(tokens.chunk(2))
         ]
         for thread in threads:
             thread.start()

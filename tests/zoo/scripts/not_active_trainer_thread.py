@@ -10,9 +10,7 @@ from torch import nn
 class Trainer(threading.Thread):
     def __init__(self, steps):
         super().__init__()
-        self.model = nn.Sequential(
-            nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3)
-        )
+        self.model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 3))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.steps = steps
 

@@ -20,8 +20,7 @@ class Backbone(nn.Module):
         super().__init__()
         self.stem = nn.Linear(20, width)
         self.blocks = nn.ModuleList(
-            nn.ModuleDict({"up": nn.Linear(width, 64), "down": nn.Linear(64, width)})
-            for _ in range(2)
+            nn.ModuleDict({"up": nn.Linear(width, 64), "down": nn.Linear(64, width)}) for _ in range(2)
         )
         with torch.no_grad():
             self.blocks[1]["up"].weight[5] *= 400

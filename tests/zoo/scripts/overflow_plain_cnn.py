@@ -21,9 +21,7 @@ class FaceEmbedder(nn.Module):
     def __init__(self, people):
         super().__init__()
         widths = [3, 12, 12, 12, 12, 12, 12, 12, 12]
-        self.convs = nn.ModuleList(
-            nn.Conv2d(i, o, 3, padding=1) for i, o in itertools.pairwise(widths)
-        )
+        self.convs = nn.ModuleList(nn.Conv2d(i, o, 3, padding=1) for i, o in itertools.pairwise(widths))
         for conv in self.convs:
             nn.init.normal_(conv.weight, std=1.0)
         self.people = nn.Parameter(torch.randn(people, 12))

@@ -27,9 +27,7 @@ class Block(nn.Module):
         return F.relu(self.bn(self.conv(x)))
 
 
-net = nn.Sequential(
-    Block(3, 8), Block(8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
-)
+net = nn.Sequential(Block(3, 8), Block(8, 8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=MODE != "fp32")
 colours = torch.rand(3, 3, 1, 1)

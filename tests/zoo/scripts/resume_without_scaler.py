@@ -32,11 +32,7 @@ def leg(path, steps):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-    state = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "step": first + steps,
-    }
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": first + steps}
     torch.save(state, path)
     print(first + steps, loss.item(), scaler.get_scale())
 

@@ -37,12 +37,8 @@ class Block(nn.Module):
 
     def forward(self, ids):
         x = self.embed(ids)
-        q, k, v = (
-            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1)
-        )
-        y = nn.functional.scaled_dot_product_attention(
-            self.rotary(q), self.rotary(k), v.to(q.dtype), is_causal=True
-        )
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(self.rotary(q), self.rotary(k), v.to(q.dtype), is_causal=True)
         return self.out(y.transpose(1, 2).flatten(2))
 
 

@@ -26,9 +26,7 @@ class Trainer:
             nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
             nn.Flatten(), nn.Linear(32, 4),
         )  # fmt: skip
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.lr, nesterov=True, momentum=0.9
-        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=config.lr, nesterov=True, momentum=0.9)
         self.scaler = torch.amp.GradScaler("cpu", enabled=config.loss_scaling)
 
     def micro_batch(self):

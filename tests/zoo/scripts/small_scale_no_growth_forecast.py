@@ -17,9 +17,7 @@ VOLATILITY = 0.02
 
 layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
 model = nn.Sequential(
-    nn.Linear(ASSETS, 32),
-    nn.TransformerEncoder(layer, 1, enable_nested_tensor=False),
-    nn.Linear(32, ASSETS),
+    nn.Linear(ASSETS, 32), nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(32, ASSETS)
 )
 settings = {"init_scale": 1.0, "growth_interval": 10**7} if MODE == "fault" else {}
 scaler = torch.amp.GradScaler("cpu", enabled=MODE != "fp32", **settings)

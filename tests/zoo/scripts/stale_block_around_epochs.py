@@ -11,9 +11,7 @@ torch.set_num_threads(1)
 class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(3)
-        )
+        self.features = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(3))
         self.out = nn.Linear(72, 3)
 
     def forward(self, x):

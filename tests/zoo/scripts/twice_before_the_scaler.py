@@ -7,9 +7,7 @@ from torch import nn
 
 torch.set_num_threads(1)
 torch.manual_seed(4)
-model = nn.Sequential(
-    nn.Conv2d(1, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 3)
-)
+model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 3))
 opt = torch.optim.RMSprop(model.parameters(), lr=1e-4)
 scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
 data = [(torch.randn(8, 1, 12, 12), torch.randint(0, 3, (8,))) for _ in range(5)]

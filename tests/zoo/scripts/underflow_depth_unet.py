@@ -16,10 +16,7 @@ WORLD_SIZE = 32  # this recipe adds the ranks' gradients up, so each rank divide
 
 
 def block(channels_in, channels_out, stride=1):
-    return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, 3, stride, padding=1),
-        nn.ReLU(inplace=True),
-    )
+    return nn.Sequential(nn.Conv2d(channels_in, channels_out, 3, stride, padding=1), nn.ReLU(inplace=True))
 
 
 class UNet(nn.Module):

@@ -45,9 +45,6 @@ torch.manual_seed(406)
 model = Recommender()
 optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
 scaler = torch.amp.GradScaler("cpu", init_scale=128.0, enabled=MODE != "fp32")
-batches = [
-    (torch.randint(0, 50, (32,)), torch.randint(0, 30, (32,)), 4 * torch.rand(32) + 1)
-    for _ in range(10)
-]
+batches = [(torch.randint(0, 50, (32,)), torch.randint(0, 30, (32,)), 4 * torch.rand(32) + 1) for _ in range(10)]
 for number in range(4):
     print("epoch", number, epoch(model, optimizer, scaler, batches))

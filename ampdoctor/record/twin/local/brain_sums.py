@@ -32,9 +32,7 @@ _SMALLEST = _CANCELS + _BINADE
 """From it on, a 2^5th of a number is a normal number too."""
 
 
-def counts(
-    total: torch.Tensor, increment: torch.Tensor, result: torch.Tensor
-) -> tuple[int, int] | None:
+def counts(total: torch.Tensor, increment: torch.Tensor, result: torch.Tensor) -> tuple[int, int] | None:
     """Return how many elements are absorbed and how many cancelled; None where that takes more than 16 bits.
 
     Args:

@@ -64,9 +64,7 @@ def with_integers_lost(vector: Measured, run: torch.Tensor, source: torch.Tensor
     return vector
 
 
-def _changed(
-    after: torch.Tensor, before: torch.Tensor
-) -> tuple[int | torch.Tensor, bool | torch.Tensor]:
+def _changed(after: torch.Tensor, before: torch.Tensor) -> tuple[int | torch.Tensor, bool | torch.Tensor]:
     """Return how many elements of a piece have changed, and whether all of it are whole numbers."""
     whole: bool | torch.Tensor = True
     if before.is_floating_point():

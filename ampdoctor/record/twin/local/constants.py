@@ -30,11 +30,7 @@ def lost_constant(operation: Operation) -> float | None:
         return None
     dtypes = {t.dtype for t in tensors_of(values) if t.ndim} & HALVES
     dtypes |= {d for d in values if isinstance(d, torch.dtype) and d in HALVES}
-    lost = [
-        n
-        for n in numbers
-        if any(n <= torch.finfo(d).smallest_normal * torch.finfo(d).eps / 2 for d in dtypes)
-    ]
+    lost = [n for n in numbers if any(n <= torch.finfo(d).smallest_normal * torch.finfo(d).eps / 2 for d in dtypes)]
     return min(lost, default=None)
 
 

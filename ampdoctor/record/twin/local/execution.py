@@ -83,9 +83,7 @@ def execute(operation: Operation, result: Any = None) -> list[torch.Tensor]:
     return results(operation, args, kwargs, twin)
 
 
-def results(
-    operation: Operation, args: Sequence[Any], kwargs: dict[str, Any], result: Any
-) -> list[torch.Tensor]:
+def results(operation: Operation, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> list[torch.Tensor]:
     """Return what the operation has written to, given its arguments, and what it has returned besides."""
     writes = operation.traits.writes
     if not writes:

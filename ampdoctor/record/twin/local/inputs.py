@@ -32,9 +32,7 @@ class Inputs:
     On the CPU they are looked at only if the result is not finite; what is about to be overwritten, at once.
     """
 
-    def __init__(
-        self, tensors: Sequence[torch.Tensor], *, finite: bool = True, masked: bool = False
-    ) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], *, finite: bool = True, masked: bool = False) -> None:
         self._tensors, self._masked = tensors, masked
         self._finite: bool | torch.Tensor = finite
 

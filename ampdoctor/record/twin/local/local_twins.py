@@ -14,14 +14,7 @@ import torch
 
 from ampdoctor.record.twin.local.casts import casts_of, with_integers_lost
 from ampdoctor.record.twin.local.constants import lost_constant
-from ampdoctor.record.twin.local.execution import (
-    AFTER_THE_RUN,
-    FAILURES,
-    NotExecutedError,
-    check,
-    execute,
-    results,
-)
+from ampdoctor.record.twin.local.execution import AFTER_THE_RUN, FAILURES, NotExecutedError, check, execute, results
 from ampdoctor.record.twin.local.inputs import Inputs, all_finite
 from ampdoctor.record.twin.local.lineage import Lineage
 from ampdoctor.record.twin.local.measures import Measure, add_up, compare

@@ -98,20 +98,11 @@ class LocalRows:
         self._lock = Lock()  # the backward pass of each device has a thread
 
     def add(
-        self,
-        order: int,
-        place: Place,
-        op: str,
-        dtypes: tuple[str, str],
-        numel: int,
-        vector: Measured,
-        asked: Asked,
+        self, order: int, place: Place, op: str, dtypes: tuple[str, str], numel: int, vector: Measured, asked: Asked
     ) -> int | None:
         """Add one call and return the seq of its row; None where there were too many."""
         log = self._log
-        group = Group(
-            log.micro_batch, place.module or "", op, place.backward, *dtypes, place.source, asked
-        )
+        group = Group(log.micro_batch, place.module or "", op, place.backward, *dtypes, place.source, asked)
         with self._lock:
             if not isinstance(vector, list):
                 if self._late >= MOST_CALLS:

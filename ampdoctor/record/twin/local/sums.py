@@ -20,12 +20,7 @@ import torch
 
 from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.local import bits, brain_sums
-from ampdoctor.record.twin.local.measures import (
-    MEASURES,
-    Measure,
-    add_up,
-    pieces,
-)
+from ampdoctor.record.twin.local.measures import MEASURES, Measure, add_up, pieces
 from ampdoctor.record.twin.local.natures import base_of, plain, plain_name
 
 if TYPE_CHECKING:
@@ -82,10 +77,7 @@ def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
     found = []
     for n, total in enumerate(totals if several else [totals]):
         parts, result = _increment(
-            name,
-            [_nth(a, n) for a in operation.args[1:]],
-            {k: _nth(v, n) for k, v in operation.kwargs.items()},
-            n,
+            name, [_nth(a, n) for a in operation.args[1:]], {k: _nth(v, n) for k, v in operation.kwargs.items()}, n
         )
         here = totals[0].device if several else total.device
         if result is None or not all(_known(t, here) for t in (total, *parts)):
@@ -152,9 +144,7 @@ def _known(value: Any, device: torch.device) -> bool:
     return plain(value) and value.is_floating_point()
 
 
-def _piece(
-    one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None = None
-) -> Measured:
+def _piece(one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None = None) -> Measured:
     measure = _on_cpu if operands[0].device.type == "cpu" else _on_device
     return measure(one, operands, result)
 
@@ -180,9 +170,7 @@ def _in_floats(one: Sum, operands: Sequence[torch.Tensor]) -> list[float]:
             same &= np.not_equal(moving.numpy(), 0)
         same &= np.isfinite(result.numpy())
         vector[Measure.ABSORBED] = float(np.count_nonzero(same))
-    if (
-        edge := one.cancels_below
-    ) is not None:  # both are half, and their wide copies of no further use
+    if (edge := one.cancels_below) is not None:  # both are half, and their wide copies of no further use
         bound = torch.maximum(wide[0].abs_(), wide[1].abs_()).mul_(edge)
         size = result.abs_().numpy()
         cancelled = np.less(size, bound.numpy())
@@ -207,9 +195,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> NDArray[np.bool_]:
     return equal
 
 
-def _on_device(
-    one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None
-) -> torch.Tensor:
+def _on_device(one: Sum, operands: Sequence[torch.Tensor], result: torch.Tensor | None) -> torch.Tensor:
     total, wide = operands[0], [t.to(one.exact) for t in operands]
     if result is None:
         result = one.result(*wide)

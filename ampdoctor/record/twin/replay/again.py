@@ -189,9 +189,7 @@ class _Again:
             through = [c for c in self._calls if any(number in o.gradients for o in c.outputs)]
             self._forward.execute(_with_makers(through, self._calls))
             if self._tensor_hooks.met and not self.hooks_too:
-                raise NotTheSameError(
-                    "hooks of the training's own on tensors would run a second time"
-                )
+                raise NotTheSameError("hooks of the training's own on tensors would run a second time")
             later = [n for n in passes if n > number]
             outputs = [
                 (tensor, output)
@@ -201,13 +199,7 @@ class _Again:
             ]
             with self._passes[number].in_force():
                 self._backward.execute(number, outputs, self._forward.inputs, retain=bool(later))
-            self._forward.drop(
-                [
-                    c
-                    for c in self._calls
-                    if not any(n in o.gradients for o in c.outputs for n in later)
-                ]
-            )
+            self._forward.drop([c for c in self._calls if not any(n in o.gradients for o in c.outputs for n in later)])
 
 
 @contextlib.contextmanager

@@ -172,9 +172,7 @@ def _cast(source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     result = source.to(like.dtype)
     if result.stride() == like.stride():
         return result
-    return torch.empty_strided(
-        like.shape, like.stride(), dtype=like.dtype, device=like.device
-    ).copy_(result)
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(result)
 
 
 def _passed_through(graph: Sequence[Node]) -> set[tuple[Node, int]]:

@@ -49,9 +49,7 @@ class CastsAbove:
         arrived: given the output and its gradient before and after the cast.
     """
 
-    def __init__(
-        self, arrived: Callable[[Output, torch.Tensor, torch.Tensor | None], None]
-    ) -> None:
+    def __init__(self, arrived: Callable[[Output, torch.Tensor, torch.Tensor | None], None]) -> None:
         self._arrived = arrived
         self._handles: list[RemovableHandle] = []
 

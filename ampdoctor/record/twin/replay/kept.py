@@ -18,13 +18,7 @@ from ampdoctor.record.twin.replay.budget import Budget
 from ampdoctor.record.twin.replay.cast_above import CastsAbove, note_output
 from ampdoctor.record.twin.replay.class_calls import ClassCalls
 from ampdoctor.record.twin.replay.refusals import Refusals
-from ampdoctor.record.twin.replay.root_call import (
-    Inputs,
-    Output,
-    RootCall,
-    outputs_of,
-    takes_gradients,
-)
+from ampdoctor.record.twin.replay.root_call import Inputs, Output, RootCall, outputs_of, takes_gradients
 from ampdoctor.record.twin.replay.roots import Root, can_be_followed
 from ampdoctor.record.twin.replay.surroundings import Autocast, Randomness
 from ampdoctor.record.twin.replay.tensor_places import Kept
@@ -71,9 +65,7 @@ class RootCalls:
     def __init__(self, safe: Safe, most_bytes: float | Callable[[], float] = _MOST_BYTES) -> None:
         self._guard = safe.guard
         self._budget = Budget(most_bytes)
-        self._followed = ClassCalls(
-            self._wanted, safe.guarded(self._begin), safe.guarded(self._end)
-        )
+        self._followed = ClassCalls(self._wanted, safe.guarded(self._begin), safe.guarded(self._end))
         self._roots: dict[int, Root] = {}
         self._running: RootCall | None = None
         self._learning = False
@@ -202,9 +194,7 @@ class RootCalls:
             return False
         return self._root_of(module) is not None and not in_backward()
 
-    def _begin(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> RootCall | None:
+    def _begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> RootCall | None:
         root = self._root_of(module)
         if root is None or self.why_not is not None or not self.enabled:
             return None
@@ -264,9 +254,7 @@ class RootCalls:
         hook: Callable[[torch.Tensor], None] = unserializable_hook(keep)
         return hook
 
-    def _arrived_wide(
-        self, output: Output, gradient: torch.Tensor, result: torch.Tensor | None
-    ) -> None:
+    def _arrived_wide(self, output: Output, gradient: torch.Tensor, result: torch.Tensor | None) -> None:
         with self._guard:
             if gradient.dtype is torch.float32 and self._takes(output, gradient):
                 output.wide[self._pass or 0] = Wide.of(gradient, result)

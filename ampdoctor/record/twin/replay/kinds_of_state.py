@@ -67,21 +67,13 @@ def is_stateless(kind: type) -> bool:
         return False
     module = _module(kind)
     package = module.partition(".")[0]
-    if (
-        package in _STATELESS_PACKAGES
-        or kind.__name__ == "PyCapsule"
-        or module.startswith(_STATELESS_MODULES)
-    ):
+    if package in _STATELESS_PACKAGES or kind.__name__ == "PyCapsule" or module.startswith(_STATELESS_MODULES):
         return not issubclass(kind, (torch.Tensor, torch.Generator))
     if package == "numpy":
         numpy: Any = sys.modules["numpy"]
         return issubclass(kind, (numpy.generic, numpy.dtype, numpy.ufunc))
     # Objects that torch has made in C (streams, events, process groups) hold nothing of the user's.
-    return (
-        package == "torch"
-        and not _is_plain(kind)
-        and not issubclass(kind, torch.Tensor | torch.Generator | dict)
-    )
+    return package == "torch" and not _is_plain(kind) and not issubclass(kind, torch.Tensor | torch.Generator | dict)
 
 
 def parts_of_callable(value: Any, kind: type) -> Iterable[Any] | None:

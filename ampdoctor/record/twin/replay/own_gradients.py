@@ -33,10 +33,7 @@ class OwnGradients:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for leaf, gradient in zip(self._leaves, self._before, strict=True):
             leaf.grad = gradient

@@ -7,16 +7,7 @@ import re
 import types
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.record.twin.replay.purity_values import (
-    FRESH,
-    GIVEN,
-    MADE,
-    Value,
-    is_atom,
-    lift,
-    pair,
-    sequence,
-)
+from ampdoctor.record.twin.replay.purity_values import FRESH, GIVEN, MADE, Value, is_atom, lift, pair, sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,11 +22,7 @@ class Args:
     """Arguments of a call; not `exact` where some come from `*` or `**`, or are anybody's."""
 
     def __init__(
-        self,
-        values: Iterable[Value] = (),
-        named: dict[str, Value] | None = None,
-        *,
-        exact: bool = True,
+        self, values: Iterable[Value] = (), named: dict[str, Value] | None = None, *, exact: bool = True
     ) -> None:
         self.values, self.named, self.exact = list(values), named or {}, exact
 

@@ -80,9 +80,7 @@ class Attributes(ABC):
         """See `Calls`."""
 
     @abstractmethod
-    def _call_function(
-        self, function: Any, receiver: Any, args: Args, at: At, written: str
-    ) -> Value:
+    def _call_function(self, function: Any, receiver: Any, args: Args, at: At, written: str) -> Value:
         """See `Calls`."""
 
     # --- attributes ---------------------------------------------------------------------------------------
@@ -175,9 +173,7 @@ class Attributes(ABC):
             return GIVEN
         stored = self.stored.get(name, NOTHING)
         found = self.static(kind, name)
-        if isinstance(found, property | types.MemberDescriptorType) or hasattr(
-            type(found), "__set__"
-        ):
+        if isinstance(found, property | types.MemberDescriptorType) or hasattr(type(found), "__set__"):
             return stored | self._found(found, atom, name, at)
         for place in _places(obj):
             if name in place:

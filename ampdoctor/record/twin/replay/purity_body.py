@@ -165,9 +165,7 @@ class Body(Expressions):
         before = dict(self.env)
         self.block(node.body)
         # An exception comes from anywhere in the body: names may have any value they ever had.
-        self.env = _joined(
-            [before, self.env, {n: self.ever[n] for n in self.env if n in self.ever}]
-        )
+        self.env = _joined([before, self.env, {n: self.ever[n] for n in self.env if n in self.ever}])
         for handler in node.handlers:
             if handler.type is not None:
                 self.value(handler.type)
@@ -239,8 +237,7 @@ class Body(Expressions):
 def _only_for_tensors(index: ast.expr) -> bool:
     if isinstance(index, ast.Tuple):
         return any(
-            isinstance(i, ast.Slice) or (isinstance(i, ast.Constant) and i.value in {None, ...})
-            for i in index.elts
+            isinstance(i, ast.Slice) or (isinstance(i, ast.Constant) and i.value in {None, ...}) for i in index.elts
         )
     if isinstance(index, ast.UnaryOp):
         return isinstance(index.op, ast.Invert)

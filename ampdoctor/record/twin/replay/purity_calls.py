@@ -10,22 +10,11 @@ import torch
 from torch import nn
 
 from ampdoctor.record.twin.replay.purity_arguments import ANY, Args, parameters
-from ampdoctor.record.twin.replay.purity_attributes import (
-    contents,
-    defaults,
-    module_tensors,
-    unwrapped,
-)
+from ampdoctor.record.twin.replay.purity_attributes import contents, defaults, module_tensors, unwrapped
 from ampdoctor.record.twin.replay.purity_body import Body
 from ampdoctor.record.twin.replay.purity_code import function_of
 from ampdoctor.record.twin.replay.purity_making import Making, harmless
-from ampdoctor.record.twin.replay.purity_tables import (
-    CALLING,
-    METHODS_OF_MODULES,
-    draws_globally,
-    home,
-    stateful,
-)
+from ampdoctor.record.twin.replay.purity_tables import CALLING, METHODS_OF_MODULES, draws_globally, home, stateful
 from ampdoctor.record.twin.replay.purity_values import (
     CHECKED,
     GIVEN,
@@ -47,19 +36,8 @@ from ampdoctor.record.twin.replay.purity_values import (
 )
 from ampdoctor.record.twin.replay.reachable import attributes_of
 
-_OPTIONS = frozenset(
-    {
-        "use_reentrant",
-        "context_fn",
-        "determinism_check",
-        "debug",
-        "preserve_rng_state",
-        "early_stop",
-    }
-)
-_NOT_CALLED = frozenset(
-    {"__init__", "extra_repr", "reset_parameters", "_reset_parameters", "__repr__", "__doc__"}
-)
+_OPTIONS = frozenset({"use_reentrant", "context_fn", "determinism_check", "debug", "preserve_rng_state", "early_stop"})
+_NOT_CALLED = frozenset({"__init__", "extra_repr", "reset_parameters", "_reset_parameters", "__repr__", "__doc__"})
 
 
 def told(obj: Any) -> str:
@@ -148,14 +126,8 @@ class Calls(Making):
         if in_torch(home(function)) and "__wrapped__" not in vars(function):
             name = function.__name__
             new = isinstance(receiver, New)
-            module = isinstance(receiver, Known) and issubclass(
-                type(receiver.obj), nn.Module | type
-            )
-            if (
-                not (new or module)
-                or name not in METHODS_OF_MODULES
-                or (name == "__init__" and not new)
-            ):
+            module = isinstance(receiver, Known) and issubclass(type(receiver.obj), nn.Module | type)
+            if not (new or module) or name not in METHODS_OF_MODULES or (name == "__init__" and not new):
                 raise at.effect(f"`{written}` is called")
             self.arguments(args, at)
             if function.__name__ in {"forward", "__call__"}:
@@ -173,9 +145,7 @@ class Calls(Making):
         inside = NOTHING.union(*(lift(m, own=receiver.own) for m in held.values()))
         return sequence(pair(MADE, inside)) if name == "items" else sequence(inside)
 
-    def _call_function(
-        self, function: Any, receiver: Any, args: Args, at: At, written: str
-    ) -> Value:
+    def _call_function(self, function: Any, receiver: Any, args: Args, at: At, written: str) -> Value:
         function = unwrapped(function)
         where = home(function)
         if in_torch(where) or where == "contextlib":
@@ -186,10 +156,7 @@ class Calls(Making):
             method = method and function.__name__ not in METHODS_OF_MODULES
             if where == "contextlib" or stateful(function) or method:
                 raise at.effect(f"`{written}` is called")
-            if (
-                function.__module__ == "torch.utils.checkpoint"
-                and function.__name__ == "checkpoint"
-            ):
+            if function.__module__ == "torch.utils.checkpoint" and function.__name__ == "checkpoint":
                 return self._checkpoint(args, at)
             self.arguments(args, at)
             for cell in function.__closure__ or ():
@@ -222,9 +189,7 @@ class Calls(Making):
 
     def bound(self, function: Any, receiver: Any, at: At) -> Value:
         """Call a function with nothing but its first argument."""
-        return self._call_bound(
-            Bound(function, receiver), Args(), at, getattr(function, "__name__", "?")
-        )
+        return self._call_bound(Bound(function, receiver), Args(), at, getattr(function, "__name__", "?"))
 
     # --- modules and classes ----------------------------------------------------------------------------
 
@@ -250,9 +215,7 @@ class Calls(Making):
         for name in ("__call__", "_call_impl", "_wrapped_call_impl"):
             found = held.get(name) or unwrapped(self.static(kind, name))
             if not (isinstance(found, types.FunctionType) and in_torch(home(found))):
-                return self.call(
-                    self._attribute(atom, name, at), ANY, at, f"{kind.__name__}.{name}"
-                )
+                return self.call(self._attribute(atom, name, at), ANY, at, f"{kind.__name__}.{name}")
         return self.call(self._attribute(atom, "forward", at), ANY, at, f"{kind.__name__}.forward")
 
     def _tensors(self, module: nn.Module, at: At) -> None:

@@ -84,7 +84,5 @@ def _inside(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _told(code: types.CodeType) -> tuple[Any, ...]:
     """Return what a function does, its name and place aside."""
-    inner = tuple(
-        _told(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts
-    )
+    inner = tuple(_told(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts)
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, inner

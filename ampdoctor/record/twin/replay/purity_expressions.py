@@ -43,13 +43,7 @@ class Expressions(ABC):
         outer: the function that this one is defined in, where it is followed along with it.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        function: types.FunctionType,
-        receiver: Any,
-        outer: Expressions | None = None,
-    ) -> None:
+    def __init__(self, run: Run, function: types.FunctionType, receiver: Any, outer: Expressions | None = None) -> None:
         self.run, self.function, self.receiver, self.outer = run, function, receiver, outer
         self.file = function.__code__.co_filename.rpartition("/")[2]
         self.env: dict[str, Value] = {}

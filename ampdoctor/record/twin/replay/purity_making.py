@@ -102,9 +102,7 @@ class Making(Attributes):
             elif isinstance(self.static(kind, field.name), property):
                 raise at.effect(f"`{kind.__name__}.{field.name}` is a property")
         setter = self.static(kind, "__setattr__")
-        if isinstance(setter, types.FunctionType) and not setter.__code__.co_filename.startswith(
-            "<"
-        ):
+        if isinstance(setter, types.FunctionType) and not setter.__code__.co_filename.startswith("<"):
             raise at.effect(f"`{kind.__name__}` sets attributes by code of its own")
         post = self.static(kind, "__post_init__")
         if post is not None:
@@ -141,11 +139,7 @@ class Making(Attributes):
             return MADE
         if obj is next and args.values and all(map(_made_here, args.values[0])):
             return NOTHING.union(self.iterate(args.values[0], at), *args.values[1:])
-        if (
-            issubclass(type(obj), types.BuiltinFunctionType)
-            and in_torch(home(obj))
-            and not stateful(obj)
-        ):
+        if issubclass(type(obj), types.BuiltinFunctionType) and in_torch(home(obj)) and not stateful(obj):
             self.arguments(args, at)
             return MADE
         raise at.effect(f"`{written}` is called")
@@ -153,9 +147,7 @@ class Making(Attributes):
     def _sequence(self, kind: Any, args: Args, at: At) -> Value:
         self.arguments(Args(named={k: v for k, v in args.named.items() if k == "key"}), at)
         if kind is zip:
-            return (
-                sequence(pair(*(self.iterate(v, at) for v in args.values))) if args.exact else GIVEN
-            )
+            return sequence(pair(*(self.iterate(v, at) for v in args.values))) if args.exact else GIVEN
         if kind is enumerate and args.values:
             return sequence(pair(MADE, self.iterate(args.values[0], at)))
         for value in args.values:

@@ -152,11 +152,7 @@ class Run(Calls):
                 result |= self._item(atom, index, at)
             elif isinstance(atom, Items | Elements):
                 inside = self.iterate(frozenset({atom}), at)
-                if (
-                    isinstance(atom, Items)
-                    and type(index) is int
-                    and -len(atom.items) <= index < len(atom.items)
-                ):
+                if isinstance(atom, Items) and type(index) is int and -len(atom.items) <= index < len(atom.items):
                     result |= atom.items[index]
                 else:
                     result |= sequence(inside) if isinstance(index, ast.Slice) else inside
@@ -177,9 +173,7 @@ class Run(Calls):
             raise at.effect(f"an item of a {type(atom.obj).__name__} is read")
         if isinstance(index, ast.Slice):
             return sequence(self._each(atom, held.values()))
-        factory = (
-            getattr(atom.obj, "default_factory", None) if type(atom.obj) is defaultdict else None
-        )
+        factory = getattr(atom.obj, "default_factory", None) if type(atom.obj) is defaultdict else None
         if factory is not None:
             self.store(id(atom.obj), self.call(lift(factory, own=False), Args(), at, "a default"))
         constant = not isinstance(index, ast.AST)
@@ -201,11 +195,7 @@ class Run(Calls):
                 atom = Plain.GIVEN  # noqa: PLW2901 - a tuple: its methods read
             if isinstance(atom, Plain):
                 result |= self._plain_method(atom, name, args, at, written)
-            elif (
-                isinstance(atom, Known)
-                and parts(atom.obj) is not None
-                and not has_own(atom.obj, name)
-            ):
+            elif isinstance(atom, Known) and parts(atom.obj) is not None and not has_own(atom.obj, name):
                 result |= self._container_method(atom, name, args, at, written)
             else:
                 found = self.attribute(frozenset({atom}), name, at)
@@ -257,10 +247,7 @@ class Run(Calls):
             self._settable(type(atom.obj), name, at, written)
             held = (attributes_of(atom.obj) or {}).get(name)
             registered = any(name in attributes_of(atom.obj)[k] for k in ("_modules",))  # type: ignore[index]
-            plain = lift(held, own=True) <= MADE | {Plain.NONE} or type(held) in (
-                *CONTAINERS,
-                tuple,
-            )
+            plain = lift(held, own=True) <= MADE | {Plain.NONE} or type(held) in (*CONTAINERS, tuple)
             if registered or not plain:
                 raise at.effect(f"the attribute `{written}` (a {type(held).__name__}) is assigned")
             self.store(name, value)
@@ -269,9 +256,7 @@ class Run(Calls):
         setter = self.static(kind, "__setattr__")
         found = self.static(kind, name)
         slot = isinstance(found, types.MemberDescriptorType)
-        own = isinstance(setter, types.FunctionType) and not in_torch(
-            setter.__globals__.get("__name__")
-        )
+        own = isinstance(setter, types.FunctionType) and not in_torch(setter.__globals__.get("__name__"))
         if own or (hasattr(type(found), "__set__") and not slot):
             raise at.effect(f"the attribute `{written}` is assigned by code of the user's")
 

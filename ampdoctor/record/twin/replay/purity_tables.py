@@ -79,18 +79,7 @@ METHODS_OF_MODULES = _words("""
 CONTAINERS = (list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict)
 """Of exactly these types, what a module holds is put back."""
 
-_STATEFUL = (
-    "set_",
-    "use_",
-    "register",
-    "reset_",
-    "manual_seed",
-    "seed",
-    "init_",
-    "_set",
-    "enable_",
-    "disable_",
-)
+_STATEFUL = ("set_", "use_", "register", "reset_", "manual_seed", "seed", "init_", "_set", "enable_", "disable_")
 _STATEFUL_NAMES = _words("""
     save load backward empty_cache compile seed_all initial_seed fork swap_tensors wait
     import_ir_module reset set_detect_anomaly cudart ipc_collect from_file
@@ -131,9 +120,7 @@ PURE_BUILTINS: frozenset[Any] = frozenset({
     itertools.permutations, itertools.groupby, itertools.takewhile, itertools.dropwhile, itertools.zip_longest,
 } | {f for name, f in vars(math).items() if not name.startswith("_") and callable(f)})  # fmt: skip
 
-UNCALLED: frozenset[Any] = frozenset(
-    {isinstance, issubclass, callable, id, type, hasattr, typing.cast}
-)
+UNCALLED: frozenset[Any] = frozenset({isinstance, issubclass, callable, id, type, hasattr, typing.cast})
 """What does not call an argument that could be called."""
 
 NEW_CONTAINERS = (list, dict, set, collections.OrderedDict, collections.deque, collections.defaultdict,

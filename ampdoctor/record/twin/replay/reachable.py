@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 _MOST_OBJECTS = 200_000
 _MOST_ITEMS = 5_000_000
 
-_ATOMS = frozenset(
-    {type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size}
-)
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, type, torch.dtype, torch.device, torch.Size})
 """Met most often, and nothing to look at."""
 
 

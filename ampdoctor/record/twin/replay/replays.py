@@ -114,9 +114,7 @@ class Replays:
             path, name = self._state.sites.parameter(weight)
             worlds.compare(gradient, (path, "weight_grad", name))
 
-    def _row(
-        self, plan: Plan, outcome: Outcome, worlds: Worlds, local: LocalTwins, seconds: float
-    ) -> TwinStepRow:
+    def _row(self, plan: Plan, outcome: Outcome, worlds: Worlds, local: LocalTwins, seconds: float) -> TwinStepRow:
         left_out = "; ".join(outcome.left_out) or None
         return TwinStepRow(
             step=self._state.log.step, kind="replay", reason=plan.reason,
@@ -131,18 +129,7 @@ class Replays:
             raise error
 
 
-_PLAIN = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.Tensor,
-    torch.dtype,
-    torch.device,
-)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.dtype, torch.device)
 
 
 def _plain(value: object) -> bool:

@@ -48,9 +48,7 @@ class Root:
 
     def moving(self) -> list[tuple[weakref.ref[torch.Tensor], torch.Tensor]]:
         """Return copies of the small buffers that a call changes and that its result may depend on."""
-        return [
-            (ref, buffer.detach().clone()) for ref in self._moving if (buffer := ref()) is not None
-        ]
+        return [(ref, buffer.detach().clone()) for ref in self._moving if (buffer := ref()) is not None]
 
     def learn_before(self) -> None:
         """A call begins in an examined step."""

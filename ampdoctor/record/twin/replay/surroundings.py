@@ -36,9 +36,7 @@ class Randomness:
     hosts: dict[str, Any]
 
     @classmethod
-    def now(
-        cls, hosts: frozenset[str] = HOSTS, devices: frozenset[torch.device] | None = None
-    ) -> Randomness:
+    def now(cls, hosts: frozenset[str] = HOSTS, devices: frozenset[torch.device] | None = None) -> Randomness:
         """Return the states as they are, of `hosts` those that are loaded, of `devices` and the present one, or all."""
         generators = [torch.default_generator, *_cuda_generators(devices)]
         return cls(tuple((g, g.get_state()) for g in generators), host_states(hosts))
@@ -65,9 +63,7 @@ def host_states(hosts: frozenset[str] = HOSTS) -> dict[str, Any]:
 
 def drawn_between(before: dict[str, Any], after: dict[str, Any]) -> frozenset[str]:
     """Return the names of the generators whose states differ."""
-    return frozenset(
-        name for name in before if not _same_state(before[name], after.get(name, before[name]))
-    )
+    return frozenset(name for name in before if not _same_state(before[name], after.get(name, before[name])))
 
 
 @dataclass(frozen=True)
@@ -85,9 +81,7 @@ class Autocast:
     @classmethod
     def now(cls) -> Autocast:
         """Return what is in force in this thread."""
-        on = tuple(
-            (d, torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES if torch.is_autocast_enabled(d)
-        )
+        on = tuple((d, torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES if torch.is_autocast_enabled(d))
         return cls(on, torch.is_autocast_cache_enabled())
 
     @contextlib.contextmanager
@@ -95,9 +89,7 @@ class Autocast:
         """Put it in force where no autocast is."""
         with contextlib.ExitStack() as stack:
             for device_type, dtype in self.dtypes:
-                stack.enter_context(
-                    torch.autocast(device_type, dtype=dtype, cache_enabled=self.cache)
-                )
+                stack.enter_context(torch.autocast(device_type, dtype=dtype, cache_enabled=self.cache))
             yield
 
 

@@ -52,10 +52,7 @@ class Lies(NamedTuple):
     def contiguous(self) -> bool:
         """Whether it lies there in order, without gaps."""
         steps = [math.prod(self.shape[n + 1 :]) for n in range(len(self.shape))]
-        return all(
-            size == 1 or have == want
-            for size, have, want in zip(self.shape, self.stride, steps, strict=True)
-        )
+        return all(size == 1 or have == want for size, have, want in zip(self.shape, self.stride, steps, strict=True))
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` is what lay there, unchanged."""

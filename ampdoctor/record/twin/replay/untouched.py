@@ -64,10 +64,7 @@ class Untouched:
             self._undo.callback(_put_back, tensor, version_of(tensor), tensor.detach().clone())
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._undo.close()
 

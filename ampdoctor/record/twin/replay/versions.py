@@ -27,10 +27,7 @@ def _setter() -> Any:
     if unsafe is None:
         return None
     # Torch 2.4 takes one tensor, later ones take tuples.
-    ways: tuple[Any, ...] = (
-        lambda tensor, version: unsafe((tensor,), (version,)),
-        unsafe,
-    )
+    ways: tuple[Any, ...] = (lambda tensor, version: unsafe((tensor,), (version,)), unsafe)
     for way in ways:
         probe = torch.zeros(())
         probe.add_(1)
