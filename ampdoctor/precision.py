@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.scaling import loss_scaling
+from ampdoctor.analysis.calls.scaling import loss_scaling
 from ampdoctor.analysis.wording import counted
 from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
 

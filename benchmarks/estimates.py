@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ampdoctor.analysis.whatif import recorded_step, what_if
+from ampdoctor.analysis.advice.whatif import recorded_step, what_if
 from ampdoctor.formats import FP16
 from ampdoctor.record.recorder import Recorder
 from ampdoctor.trace.run import open_run
@@ -29,7 +29,7 @@ from tests.record.twin.structural import STRUCTURAL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ampdoctor.analysis.whatif import Share
+    from ampdoctor.analysis.advice.whatif import Share
     from ampdoctor.trace.run import Run
     from tests.record.twin.training import Case, Parameters
 

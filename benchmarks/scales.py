@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ampdoctor.analysis.choosing import recommend
+from ampdoctor.analysis.advice.choosing import recommend
 from benchmarks.estimates import MODELS, record
 from tests.record.twin.reference import RealStep, real_step
 from tests.record.twin.setting import Setting

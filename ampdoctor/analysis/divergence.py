@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.broken_losses import broken_losses
 from ampdoctor.analysis.columns import nonfinite_steps
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.measured import FP32, measured_steps
+from ampdoctor.analysis.twins.measured import FP32, measured_steps
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run

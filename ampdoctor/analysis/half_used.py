@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from ampdoctor.analysis.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
 from ampdoctor.analysis.memo import once_per_run
-from ampdoctor.analysis.opinions import op_rows
+from ampdoctor.analysis.twins.opinions import op_rows
 from ampdoctor.formats import HALF_DTYPES
 
 if TYPE_CHECKING:

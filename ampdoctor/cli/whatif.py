@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ampdoctor.analysis.whatif import CURVE, measured_points, recorded_step, what_if
+from ampdoctor.analysis.advice.whatif import CURVE, measured_points, recorded_step, what_if
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.formats import FORMATS, FP32, find_format
 from ampdoctor.report import whatif as report

@@ -15,7 +15,7 @@ from ampdoctor.report.layout import PLAIN_WIDTH, WIDEST, Page
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampdoctor.analysis.whatif import Share, SiteShares, WhatIf
+    from ampdoctor.analysis.advice.whatif import Share, SiteShares, WhatIf
 
 UNKNOWN = "-"
 

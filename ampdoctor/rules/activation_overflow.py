@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.birth_causes import Kind, causes
-from ampdoctor.analysis.cures import bf16_autocast, device_type, fp32_island
-from ampdoctor.analysis.forward import ForwardStep, forward_steps
-from ampdoctor.analysis.forward_reach import harmed_steps, peak_before, weight_reach
-from ampdoctor.analysis.fp32_finite import finite_in_fp32, first_overflow, overflows_made
+from ampdoctor.analysis.advice.cures import bf16_autocast, device_type, fp32_island
+from ampdoctor.analysis.forward.birth_causes import Kind, causes
+from ampdoctor.analysis.forward.forward_reach import harmed_steps, peak_before, weight_reach
+from ampdoctor.analysis.forward.passes import ForwardStep, forward_steps
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
-from ampdoctor.analysis.overflow_report import birth_evidence, where_born, where_made
+from ampdoctor.analysis.twins.fp32_finite import finite_in_fp32, first_overflow, overflows_made
+from ampdoctor.analysis.words.origin_report import origin_evidence, tried, twin_evidence
+from ampdoctor.analysis.words.overflow_report import birth_evidence, where_born, where_made
 from ampdoctor.finding import Confidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -21,7 +21,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.operations import Origin
+    from ampdoctor.analysis.forward.operations import Origin
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import StepRow, TensorRow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import device_type, line_of
-from ampdoctor.analysis.lost_updates import ROUND_TO_NEAREST
+from ampdoctor.analysis.advice.cures import device_type, line_of
+from ampdoctor.analysis.storage.lost_updates import ROUND_TO_NEAREST
 from ampdoctor.analysis.wording import counted, number
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import FP16

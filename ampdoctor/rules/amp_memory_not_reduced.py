@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.autocast_memory import AutocastMemory, autocast_memory
-from ampdoctor.analysis.cures import device_type
+from ampdoctor.analysis.advice.cures import device_type
+from ampdoctor.analysis.calls.autocast_memory import AutocastMemory, autocast_memory
 from ampdoctor.analysis.wording import bytes_text, counted
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

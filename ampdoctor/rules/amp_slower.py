@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampdoctor.analysis.cures import device_type
-from ampdoctor.analysis.operations import operations
+from ampdoctor.analysis.advice.cures import device_type
+from ampdoctor.analysis.forward.operations import operations
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.anomaly import FalseAlarm, false_alarms
-from ampdoctor.analysis.cures import comment, device_type
-from ampdoctor.analysis.exceptions import aftermath, place_of
-from ampdoctor.analysis.scale_range import Peak
+from ampdoctor.analysis.advice.cures import comment, device_type
+from ampdoctor.analysis.backward.scale_range import Peak
+from ampdoctor.analysis.calls.anomaly import FalseAlarm, false_alarms
+from ampdoctor.analysis.calls.exceptions import aftermath, place_of
 from ampdoctor.analysis.wording import number, place, scale_code, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.formats import FP16

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.birth_causes import Kind, causes_of
-from ampdoctor.analysis.birth_report import (
+from ampdoctor.analysis.advice.cures import bf16_autocast, device_type
+from ampdoctor.analysis.forward.birth_causes import Kind, causes_of
+from ampdoctor.analysis.words.birth_report import (
     LASTING,
     at,
     cause_evidence,
@@ -16,7 +17,6 @@ from ampdoctor.analysis.birth_report import (
     harm,
     tried_on,
 )
-from ampdoctor.analysis.cures import bf16_autocast, device_type
 from ampdoctor.finding import Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -24,7 +24,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.birth_causes import Cause
+    from ampdoctor.analysis.forward.birth_causes import Cause
     from ampdoctor.trace.run import Run
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.autocast_blocks import autocast_blocks
-from ampdoctor.analysis.cures import comment, device_type
+from ampdoctor.analysis.advice.cures import comment, device_type
+from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
 from ampdoctor.analysis.wording import counted, number
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -16,7 +16,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.autocast_blocks import AutocastBlock
+    from ampdoctor.analysis.calls.autocast_blocks import AutocastBlock
     from ampdoctor.trace.run import Run
 
 _MIB = 2.0**20

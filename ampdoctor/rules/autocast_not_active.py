@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.autocast_reach import DEVICE, OUTSIDE, THREAD, missed_blocks
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.order import source_of
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.autocast_reach import DEVICE, OUTSIDE, THREAD, missed_blocks
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import title_of_dtype
@@ -16,7 +16,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.autocast_reach import Missed
+    from ampdoctor.analysis.calls.autocast_reach import Missed
     from ampdoctor.trace.run import Run
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.autocast_blocks import autocast_blocks
-from ampdoctor.analysis.cures import comment, device_type, line_of
-from ampdoctor.analysis.order import source_of
+from ampdoctor.analysis.advice.cures import comment, device_type, line_of
+from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule
@@ -15,7 +15,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.autocast_blocks import AutocastBlock
+    from ampdoctor.analysis.calls.autocast_blocks import AutocastBlock
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import CallRow
 

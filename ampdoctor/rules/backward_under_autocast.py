@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.autocast_blocks import autocast_blocks
-from ampdoctor.analysis.backward_islands import backward_islands
-from ampdoctor.analysis.cures import comment, device_type
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.order import source_of
+from ampdoctor.analysis.advice.cures import comment, device_type
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.backward_islands import backward_islands
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted, number, percent, place
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -18,7 +18,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.backward_islands import Island
+    from ampdoctor.analysis.calls.backward_islands import Island
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import CallRow
 

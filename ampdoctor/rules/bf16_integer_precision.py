@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.roundings import at_line, collided, place, roundings, source
+from ampdoctor.analysis.forward.roundings import at_line, collided, place, roundings, source
 from ampdoctor.analysis.wording import percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import format_of_dtype, title_of_dtype

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.accumulators import accumulators, seen_text
+from ampdoctor.analysis.storage.accumulators import accumulators, seen_text
 from ampdoctor.analysis.wording import number, percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -13,7 +13,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.accumulators import Accumulator
+    from ampdoctor.analysis.storage.accumulators import Accumulator
     from ampdoctor.trace.run import Run
 
 

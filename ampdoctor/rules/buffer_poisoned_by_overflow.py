@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.cures import device_type, fp32_island
-from ampdoctor.analysis.poisoned import Poisoned, poisoned_buffers
+from ampdoctor.analysis.advice.cures import device_type, fp32_island
+from ampdoctor.analysis.forward.poisoned import Poisoned, poisoned_buffers
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.birth_causes import Kind, causes_of
-from ampdoctor.analysis.birth_report import (
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.forward.birth_causes import Kind, causes_of
+from ampdoctor.analysis.forward.cancelled import Coarse, coarse_differences
+from ampdoctor.analysis.wording import percent
+from ampdoctor.analysis.words.birth_report import (
     LASTING,
     at,
     cause_evidence,
@@ -17,9 +20,6 @@ from ampdoctor.analysis.birth_report import (
     harm,
     op_name,
 )
-from ampdoctor.analysis.cancelled import Coarse, coarse_differences
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.wording import percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.autocast_blocks import autocast_line
-from ampdoctor.analysis.cures import comment, device_type, line_of
-from ampdoctor.analysis.order import source_of
+from ampdoctor.analysis.advice.cures import comment, device_type, line_of
+from ampdoctor.analysis.calls.autocast_blocks import autocast_line
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype

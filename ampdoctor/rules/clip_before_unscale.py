@@ -6,7 +6,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampdoctor.analysis.order import ScaledStep, scaled_steps, source_of
+from ampdoctor.analysis.calls.order import ScaledStep, scaled_steps, source_of
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

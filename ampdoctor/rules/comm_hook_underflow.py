@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.sent_gradients import Sent, comm_hook, sent_in_fp16
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.backward.sent_gradients import Sent, comm_hook, sent_in_fp16
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import FP16

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import device_type
-from ampdoctor.analysis.dtype_clashes import Clash, clashes, in_custom_function
-from ampdoctor.analysis.exceptions import aftermath, by_place, place_of
+from ampdoctor.analysis.advice.cures import device_type
+from ampdoctor.analysis.calls.dtype_clashes import Clash, clashes, in_custom_function
+from ampdoctor.analysis.calls.exceptions import aftermath, by_place, place_of
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.formats import title_of_dtype
 from ampdoctor.rules.base import Example, Rule

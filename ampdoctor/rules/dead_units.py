@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.dead_places import DeadPlace, dead_places
-from ampdoctor.analysis.shared_with_fp32 import without_half
+from ampdoctor.analysis.backward.zero_gradients import compared_with_fp32
+from ampdoctor.analysis.forward.dead_places import DeadPlace, dead_places
+from ampdoctor.analysis.twins.shared_with_fp32 import without_half
 from ampdoctor.analysis.wording import counted, number, percent
-from ampdoctor.analysis.zero_gradients import compared_with_fp32
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

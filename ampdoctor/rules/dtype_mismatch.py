@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.dtype_clashes import Clash, clashes, in_custom_function
-from ampdoctor.analysis.dtype_cures import cures_of
-from ampdoctor.analysis.exceptions import aftermath, by_place, place_of
+from ampdoctor.analysis.advice.dtype_cures import cures_of
+from ampdoctor.analysis.calls.dtype_clashes import Clash, clashes, in_custom_function
+from ampdoctor.analysis.calls.exceptions import aftermath, by_place, place_of
 from ampdoctor.finding import Evidence, Finding, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
 from ampdoctor.rules.base import Example, Rule

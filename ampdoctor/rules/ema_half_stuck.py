@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis import lost_updates as lost
-from ampdoctor.analysis.accumulators import accumulators, seen_text
+from ampdoctor.analysis.storage import lost_updates as lost
+from ampdoctor.analysis.storage.accumulators import accumulators, seen_text
 from ampdoctor.analysis.wording import number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -14,7 +14,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.accumulators import Accumulator
+    from ampdoctor.analysis.storage.accumulators import Accumulator
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import AccumulatorRow
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.birth_causes import Kind, causes_of
-from ampdoctor.analysis.birth_report import (
+from ampdoctor.analysis.advice.cures import bf16_autocast
+from ampdoctor.analysis.forward.birth_causes import Kind, causes_of
+from ampdoctor.analysis.words.birth_report import (
     LASTING,
     at,
     cause_evidence,
@@ -18,7 +19,6 @@ from ampdoctor.analysis.birth_report import (
     op_name,
     tried_on,
 )
-from ampdoctor.analysis.cures import bf16_autocast
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -26,7 +26,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.birth_causes import Cause
+    from ampdoctor.analysis.forward.birth_causes import Cause
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import OpRow
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.roundings import at_line, place, roundings, source
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.forward.roundings import at_line, place, roundings, source
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import format_of_dtype, title_of_dtype

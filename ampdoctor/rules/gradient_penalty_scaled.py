@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.order import source_of
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted, number, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule

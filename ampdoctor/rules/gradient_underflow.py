@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.choosing import Cure
-from ampdoctor.analysis.cures import bf16_autocast, device_type, dynamic_scaler, fp32_island
-from ampdoctor.analysis.gradients import fp16_gradients_missing
-from ampdoctor.analysis.limits import LIMITS, Limits
-from ampdoctor.analysis.materiality import materiality
-from ampdoctor.analysis.measured_fixes import with_measured
-from ampdoctor.analysis.measured_report import measured_evidence, measured_location, what_measured
-from ampdoctor.analysis.range_report import expected_at_suggested, no_range_evidence, range_evidence, without_room
-from ampdoctor.analysis.scaling import LossScaling, ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing import Vanishing, vanishing
-from ampdoctor.analysis.vanishing_case import VanishingCase, lasting_case
-from ampdoctor.analysis.vanishing_report import grade_of
+from ampdoctor.analysis.advice.choosing import Cure
+from ampdoctor.analysis.advice.cures import bf16_autocast, device_type, dynamic_scaler, fp32_island
+from ampdoctor.analysis.advice.measured_fixes import with_measured
+from ampdoctor.analysis.backward.gradients import fp16_gradients_missing
+from ampdoctor.analysis.backward.limits import LIMITS, Limits
+from ampdoctor.analysis.backward.materiality import materiality
+from ampdoctor.analysis.backward.vanishing import Vanishing, vanishing
+from ampdoctor.analysis.backward.vanishing_case import VanishingCase, lasting_case
+from ampdoctor.analysis.calls.scaling import LossScaling, ScalingKind, loss_scaling
 from ampdoctor.analysis.wording import number, percent, place
+from ampdoctor.analysis.words.measured_report import measured_evidence, measured_location, what_measured
+from ampdoctor.analysis.words.range_report import expected_at_suggested, no_range_evidence, range_evidence, without_room
+from ampdoctor.analysis.words.vanishing_report import grade_of
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -24,7 +24,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.analysis.backward.scale_range import ScaleRange
     from ampdoctor.trace.run import Run
 
 

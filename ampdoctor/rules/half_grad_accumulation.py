@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import device_type, line_of
-from ampdoctor.analysis.gradient_additions import added_by_hand, energy_wrong, gradient_sums, saturated_rows
-from ampdoctor.analysis.limits import LIMITS
+from ampdoctor.analysis.advice.cures import device_type, line_of
+from ampdoctor.analysis.backward.gradient_additions import added_by_hand, energy_wrong, gradient_sums, saturated_rows
+from ampdoctor.analysis.backward.limits import LIMITS
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import title_of_dtype
@@ -16,7 +16,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.accumulators import Accumulator
+    from ampdoctor.analysis.storage.accumulators import Accumulator
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import OpRow, TensorRow
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import device_type
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.loss_in_fp32 import LOSS_ALONE, TwinnedLoss, last_in_half, twinned_losses
+from ampdoctor.analysis.advice.cures import device_type
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.forward.loss_in_fp32 import LOSS_ALONE, TwinnedLoss, last_in_half, twinned_losses
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -17,7 +17,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.operations import Origin
+    from ampdoctor.analysis.forward.operations import Origin
     from ampdoctor.trace.run import Run
 
 

@@ -6,19 +6,19 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.measured_fixes import with_measured
+from ampdoctor.analysis.backward.gradients import fp16_gradients_missing, gradient_steps
+from ampdoctor.analysis.backward.overflow import backward_overflows
+from ampdoctor.analysis.backward.scale_range import Peak, scale_range
+from ampdoctor.analysis.backward.smaller_scale import smaller_scale, smaller_scale_fixes
+from ampdoctor.analysis.calls.scale_updates import scale_updates
+from ampdoctor.analysis.calls.scaling import LossScaling, ScalingKind, hand_scales, loss_scaling
 from ampdoctor.analysis.columns import nonfinite_steps
-from ampdoctor.analysis.fp32_finite import finite_in_fp32, first_overflow, largest_gradient, overflows_made
-from ampdoctor.analysis.gradients import fp16_gradients_missing, gradient_steps
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.measured_fixes import with_measured
-from ampdoctor.analysis.origin_report import origin_evidence, twin_evidence
-from ampdoctor.analysis.overflow import backward_overflows
-from ampdoctor.analysis.overflow_report import gradient_evidence
-from ampdoctor.analysis.scale_range import Peak, scale_range
-from ampdoctor.analysis.scale_updates import scale_updates
-from ampdoctor.analysis.scaling import LossScaling, ScalingKind, hand_scales, loss_scaling
-from ampdoctor.analysis.smaller_scale import smaller_scale, smaller_scale_fixes
+from ampdoctor.analysis.twins.fp32_finite import finite_in_fp32, first_overflow, largest_gradient, overflows_made
 from ampdoctor.analysis.wording import counted, number, percent, place, scale_text
+from ampdoctor.analysis.words.origin_report import origin_evidence, twin_evidence
+from ampdoctor.analysis.words.overflow_report import gradient_evidence
 from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
 from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -27,9 +27,9 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.gradient_sites import GradientSite
-    from ampdoctor.analysis.gradients import GradientStep
-    from ampdoctor.analysis.operations import Origin
+    from ampdoctor.analysis.backward.gradient_sites import GradientSite
+    from ampdoctor.analysis.backward.gradients import GradientStep
+    from ampdoctor.analysis.forward.operations import Origin
     from ampdoctor.trace.run import Run
 
 

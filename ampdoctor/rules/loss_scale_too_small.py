@@ -5,14 +5,14 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler
-from ampdoctor.analysis.gradients import fp16_gradients_missing
-from ampdoctor.analysis.limits import LIMITS, Limits
-from ampdoctor.analysis.measured_fixes import with_measured
-from ampdoctor.analysis.range_report import expected_at_suggested, range_evidence
-from ampdoctor.analysis.scaling import DEFAULT_SCALE, LossScaling, ScalingKind
-from ampdoctor.analysis.vanishing_case import lasting_case
+from ampdoctor.analysis.advice.cures import bf16_autocast, dynamic_scaler
+from ampdoctor.analysis.advice.measured_fixes import with_measured
+from ampdoctor.analysis.backward.gradients import fp16_gradients_missing
+from ampdoctor.analysis.backward.limits import LIMITS, Limits
+from ampdoctor.analysis.backward.vanishing_case import lasting_case
+from ampdoctor.analysis.calls.scaling import DEFAULT_SCALE, LossScaling, ScalingKind
 from ampdoctor.analysis.wording import counted, scale_code, scale_text
+from ampdoctor.analysis.words.range_report import expected_at_suggested, range_evidence
 from ampdoctor.finding import Evidence, Finding, Fix, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -20,7 +20,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scale_range import ScaleRange
+    from ampdoctor.analysis.backward.scale_range import ScaleRange
     from ampdoctor.trace.run import Run
 
 _FLUSHED = {-30: 3000, -29: 4000, -28: 2500, -26: 450, -25: 50}

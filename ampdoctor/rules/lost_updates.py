@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis import lost_updates as lost
-from ampdoctor.analysis.cures import device_type, optimizer_type
+from ampdoctor.analysis.advice.cures import device_type, optimizer_type
+from ampdoctor.analysis.storage import lost_updates as lost
 from ampdoctor.analysis.wording import counted, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -16,7 +16,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.lost_updates import LostStep
+    from ampdoctor.analysis.storage.lost_updates import LostStep
     from ampdoctor.trace.run import Run
 
 

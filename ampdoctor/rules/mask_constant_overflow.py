@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment, device_type
-from ampdoctor.analysis.error_messages import CONSTANT
-from ampdoctor.analysis.exceptions import Failure, aftermath, by_place, matching, place_of
+from ampdoctor.analysis.advice.cures import comment, device_type
+from ampdoctor.analysis.calls.error_messages import CONSTANT
+from ampdoctor.analysis.calls.exceptions import Failure, aftermath, by_place, matching, place_of
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.formats import FP16, format_of_dtype
 from ampdoctor.rules.base import Example, Rule

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from ampdoctor.analysis import lost_updates as lost
-from ampdoctor.analysis.cures import device_type, optimizer_type
+from ampdoctor.analysis.advice.cures import device_type, optimizer_type
+from ampdoctor.analysis.storage import lost_updates as lost
 from ampdoctor.analysis.wording import counted, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -17,7 +17,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.lost_updates import LostStep
+    from ampdoctor.analysis.storage.lost_updates import LostStep
     from ampdoctor.trace.run import Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment, line_of
+from ampdoctor.analysis.advice.cures import comment, line_of
 from ampdoctor.analysis.wording import bytes_text, counted, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.nan_cures import clip, find_bad_samples, guard, load_again, look_at_the_batch, lower_lr
 from ampdoctor.analysis.broken_losses import broken_losses
 from ampdoctor.analysis.divergence import divergence
-from ampdoctor.analysis.fp32_reference import fp32_name
-from ampdoctor.analysis.from_outside import bad_inputs, bad_weights
-from ampdoctor.analysis.nan_births import EMPTY, kind_of
-from ampdoctor.analysis.nan_cures import clip, find_bad_samples, guard, load_again, look_at_the_batch, lower_lr
-from ampdoctor.analysis.nan_report import as_in_fp32, divergence_evidence, input_evidence, place_of
-from ampdoctor.analysis.origin_report import origin_evidence, twin_evidence
-from ampdoctor.analysis.shared_with_fp32 import shared_births, shared_steps, without_half
+from ampdoctor.analysis.forward.from_outside import bad_inputs, bad_weights
+from ampdoctor.analysis.forward.nan_births import EMPTY, kind_of
+from ampdoctor.analysis.twins.fp32_reference import fp32_name
+from ampdoctor.analysis.twins.shared_with_fp32 import shared_births, shared_steps, without_half
 from ampdoctor.analysis.wording import counted, number
+from ampdoctor.analysis.words.nan_report import as_in_fp32, divergence_evidence, input_evidence, place_of
+from ampdoctor.analysis.words.origin_report import origin_evidence, twin_evidence
 from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.error_messages import NO_INF_CHECKS
-from ampdoctor.analysis.exceptions import Failure, aftermath, calls_before, matching, place_of
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.scaler_windows import of_optimizer, window_before
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.error_messages import NO_INF_CHECKS
+from ampdoctor.analysis.calls.exceptions import Failure, aftermath, calls_before, matching, place_of
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.scaler_windows import of_optimizer, window_before
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule

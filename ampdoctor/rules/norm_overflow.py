@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.birth_causes import Kind, causes_of
-from ampdoctor.analysis.birth_report import (
+from ampdoctor.analysis.advice.cures import bf16_autocast
+from ampdoctor.analysis.backward.limits import LIMITS
+from ampdoctor.analysis.forward.birth_causes import Kind, causes_of
+from ampdoctor.analysis.twins.measured import measured_steps
+from ampdoctor.analysis.wording import percent
+from ampdoctor.analysis.words.birth_report import (
     LASTING,
     at,
     cause_evidence,
@@ -17,10 +21,6 @@ from ampdoctor.analysis.birth_report import (
     op_name,
     tried_on,
 )
-from ampdoctor.analysis.cures import bf16_autocast
-from ampdoctor.analysis.limits import LIMITS
-from ampdoctor.analysis.measured import measured_steps
-from ampdoctor.analysis.wording import percent
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -28,7 +28,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.birth_causes import Cause
+    from ampdoctor.analysis.forward.birth_causes import Cause
     from ampdoctor.trace.run import Run
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.cures import optimizer_type
 from ampdoctor.analysis.columns import recorded_dtypes
-from ampdoctor.analysis.cures import optimizer_type
-from ampdoctor.analysis.lost_updates import ROUND_TO_NEAREST
-from ampdoctor.analysis.second_moments import second_moments
+from ampdoctor.analysis.storage.lost_updates import ROUND_TO_NEAREST
+from ampdoctor.analysis.storage.second_moments import second_moments
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
@@ -17,7 +17,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.second_moments import SecondMoment
+    from ampdoctor.analysis.storage.second_moments import SecondMoment
     from ampdoctor.trace.run import Run
 
 

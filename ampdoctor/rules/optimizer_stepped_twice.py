@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.stepping import Taken, taken_steps
 from ampdoctor.analysis.columns import nonfinite_steps
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.stepping import Taken, taken_steps
-from ampdoctor.analysis.stepping_report import type_of
 from ampdoctor.analysis.wording import counted
+from ampdoctor.analysis.words.stepping_report import type_of
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import bf16_autocast, comment, line_of
-from ampdoctor.analysis.scale_updates import scale_updates
+from ampdoctor.analysis.advice.cures import bf16_autocast, comment, line_of
+from ampdoctor.analysis.calls.scale_updates import scale_updates
 from ampdoctor.analysis.wording import counted, number, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import FP16
@@ -16,7 +16,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor.analysis.scale_updates import ScaleUpdate
+    from ampdoctor.analysis.calls.scale_updates import ScaleUpdate
     from ampdoctor.trace.run import Run
 
 

@@ -6,15 +6,15 @@ import math
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.cures import bf16_autocast
+from ampdoctor.analysis.calls.scale_updates import scale_updates
 from ampdoctor.analysis.columns import without_fp16
-from ampdoctor.analysis.cures import bf16_autocast
-from ampdoctor.analysis.first_loss import first_born
-from ampdoctor.analysis.fp32_finite import precision_alone
-from ampdoctor.analysis.fp32_reference import fp32_name
+from ampdoctor.analysis.forward.first_loss import first_born
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.origin_report import origin_evidence, tried, twin_evidence
-from ampdoctor.analysis.scale_updates import scale_updates
+from ampdoctor.analysis.twins.fp32_finite import precision_alone
+from ampdoctor.analysis.twins.fp32_reference import fp32_name
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
+from ampdoctor.analysis.words.origin_report import origin_evidence, tried, twin_evidence
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
@@ -22,7 +22,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scale_updates import ScaleUpdate
+    from ampdoctor.analysis.calls.scale_updates import ScaleUpdate
     from ampdoctor.trace.run import Run
 
 

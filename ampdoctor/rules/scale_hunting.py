@@ -6,10 +6,10 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.cures import bf16_autocast, device_type
+from ampdoctor.analysis.calls.scale_updates import scale_updates
+from ampdoctor.analysis.calls.scaling import DEFAULT_GROWTH_INTERVAL, loss_scaling
 from ampdoctor.analysis.columns import without_fp16
-from ampdoctor.analysis.cures import bf16_autocast, device_type
-from ampdoctor.analysis.scale_updates import scale_updates
-from ampdoctor.analysis.scaling import DEFAULT_GROWTH_INTERVAL, loss_scaling
 from ampdoctor.analysis.wording import counted, percent, scale_code, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -18,7 +18,7 @@ from ampdoctor.trace.builder import RunBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor.analysis.scale_updates import ScaleUpdate
+    from ampdoctor.analysis.calls.scale_updates import ScaleUpdate
     from ampdoctor.trace.run import Run
 
 

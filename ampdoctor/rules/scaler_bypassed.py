@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.divided_by_hand import divided_by_hand
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.stepping import Taken, taken_steps
-from ampdoctor.analysis.stepping_report import type_of
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.backward.divided_by_hand import divided_by_hand
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.stepping import Taken, taken_steps
 from ampdoctor.analysis.wording import counted, percent, scale_text
+from ampdoctor.analysis.words.stepping_report import type_of
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

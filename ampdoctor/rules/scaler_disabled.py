@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.advice.cures import bf16_autocast, comment, line_of
+from ampdoctor.analysis.backward.limits import Limits
+from ampdoctor.analysis.backward.vanishing_case import lasting_case
+from ampdoctor.analysis.calls.scaling import ScalingKind, loss_scaling
 from ampdoctor.analysis.columns import trains_in_fp16
-from ampdoctor.analysis.cures import bf16_autocast, comment, line_of
-from ampdoctor.analysis.limits import Limits
-from ampdoctor.analysis.scaling import ScalingKind, loss_scaling
-from ampdoctor.analysis.vanishing_case import lasting_case
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.resumed import Resumed, resumed
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.resumed import Resumed, resumed
 from ampdoctor.analysis.wording import counted, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

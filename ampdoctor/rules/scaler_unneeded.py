@@ -6,7 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment, device_type, line_of
+from ampdoctor.analysis.advice.cures import comment, device_type, line_of
 from ampdoctor.analysis.half_used import half_dtypes, may_use_fp16
 from ampdoctor.analysis.wording import counted, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity

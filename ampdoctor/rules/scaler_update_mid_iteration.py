@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.stepping_report import type_of, variable_of
-from ampdoctor.analysis.window import Crossed, crossed_steps
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.window import Crossed, crossed_steps
 from ampdoctor.analysis.wording import counted, number
+from ampdoctor.analysis.words.stepping_report import type_of, variable_of
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule
 from ampdoctor.trace.builder import RunBuilder

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment
-from ampdoctor.analysis.exceptions import aftermath, place_of
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.scaler_windows import Misuse, Refusal, refusals
+from ampdoctor.analysis.advice.cures import comment
+from ampdoctor.analysis.calls.exceptions import aftermath, place_of
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.scaler_windows import Misuse, Refusal, refusals
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule

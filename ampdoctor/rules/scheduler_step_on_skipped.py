@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment, device_type
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.scale_updates import scale_updates
-from ampdoctor.analysis.stepping import taken_steps
+from ampdoctor.analysis.advice.cures import comment, device_type
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.scale_updates import scale_updates
+from ampdoctor.analysis.calls.stepping import taken_steps
 from ampdoctor.analysis.wording import counted, number, percent, scale_code
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

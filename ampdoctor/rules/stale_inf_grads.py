@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import comment, line_of
-from ampdoctor.analysis.order import source_of
-from ampdoctor.analysis.stepping import Taken, taken_steps
-from ampdoctor.analysis.stepping_report import type_of
+from ampdoctor.analysis.advice.cures import comment, line_of
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.stepping import Taken, taken_steps
 from ampdoctor.analysis.wording import counted, scale_text
+from ampdoctor.analysis.words.stepping_report import type_of
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.cures import bf16_autocast, comment, line_of, optimizer_type
-from ampdoctor.analysis.error_messages import FP16_GRADIENTS
-from ampdoctor.analysis.exceptions import aftermath, matching, place_of
+from ampdoctor.analysis.advice.cures import bf16_autocast, comment, line_of, optimizer_type
+from ampdoctor.analysis.calls.error_messages import FP16_GRADIENTS
+from ampdoctor.analysis.calls.exceptions import aftermath, matching, place_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
 from ampdoctor.rules.base import Example, Rule

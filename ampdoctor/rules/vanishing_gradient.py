@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.layer_gradients import Depth, fading
+from ampdoctor.analysis.advice.vanishing_cures import vanishing_cures
+from ampdoctor.analysis.backward.layer_gradients import Depth, fading
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.loss_report import loss_evidence
-from ampdoctor.analysis.vanishing_cures import vanishing_cures
 from ampdoctor.analysis.wording import counted, number
+from ampdoctor.analysis.words.loss_report import loss_evidence
 from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.deadlocks import Deadlocked, deadlocked
+from ampdoctor.analysis.backward.deadlocks import Deadlocked, deadlocked
+from ampdoctor.analysis.backward.zero_gradients import compared_with_fp32
 from ampdoctor.analysis.wording import counted, percent
-from ampdoctor.analysis.zero_gradients import compared_with_fp32
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule
 from ampdoctor.trace.builder import RunBuilder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ampdoctor.analysis.whatif import recorded_step, what_if
+from ampdoctor.analysis.advice.whatif import recorded_step, what_if
 from ampdoctor.cli.app import invoke
 from ampdoctor.formats import FP16
 from benchmarks.estimates import EXPONENTS, LATER, MODELS, points, record, truths

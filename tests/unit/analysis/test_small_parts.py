@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from ampdoctor.analysis.advice.cures import bf16_autocast, dynamic_scaler, fp32_island
+from ampdoctor.analysis.backward.overflow import backward_overflows
 from ampdoctor.analysis.columns import nonfinite_steps, recorded_dtypes, trains_in_fp16
-from ampdoctor.analysis.cures import bf16_autocast, dynamic_scaler, fp32_island
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.memo import once_per_run
-from ampdoctor.analysis.overflow import backward_overflows
 from ampdoctor.analysis.wording import counted, number, percent, scale_code, scale_text
 from ampdoctor.trace.builder import RunBuilder
 

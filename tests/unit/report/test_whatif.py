@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ampdoctor.analysis.whatif import WhatIf, recorded_step, what_if
+from ampdoctor.analysis.advice.whatif import WhatIf, recorded_step, what_if
 from ampdoctor.formats import FP16
 from ampdoctor.report.whatif import document, page
 from ampdoctor.trace.builder import RunBuilder

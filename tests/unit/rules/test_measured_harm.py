@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ampdoctor.analysis import measured_fixes
-from ampdoctor.analysis.choosing import Cure, Recommendation, Recommendations
+from ampdoctor.analysis.advice import measured_fixes
+from ampdoctor.analysis.advice.choosing import Cure, Recommendation, Recommendations
 from ampdoctor.engine import diagnose
 from ampdoctor.finding import Confidence, Finding, Grade, Severity
 from ampdoctor.rules.activation_overflow import ActivationOverflow

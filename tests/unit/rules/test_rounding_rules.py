@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ampdoctor.analysis.loss_in_fp32 import LOSS_ALONE
+from ampdoctor.analysis.forward.loss_in_fp32 import LOSS_ALONE
 from ampdoctor.engine import diagnose
 from ampdoctor.finding import Severity
 from ampdoctor.rules.bf16_integer_precision import Bf16IntegerPrecision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ampdoctor.analysis.second_moments import second_moments
+from ampdoctor.analysis.storage.second_moments import second_moments
 from ampdoctor.engine import diagnose
 from ampdoctor.finding import Severity
 from ampdoctor.rules.adam_eps_underflow import AdamEpsUnderflow

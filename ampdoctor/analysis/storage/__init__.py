@@ -1,0 +1,1 @@
+"""What is kept in half precision: weights, optimizer state, running totals."""

@@ -1,0 +1,1 @@
+"""What findings say alike, in words."""
