@@ -70,9 +70,16 @@ def scripts(names: Sequence[str] = ()) -> list[Path]:
 
 
 def judged(paths: Iterable[Path]) -> list[Row]:
-    """Run the scripts and return what each was told, in order."""
+    """Run the scripts, say what each was told as it ends, and return the rows in order."""
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return list(pool.map(_row, paths))
+        return list(pool.map(_told, paths))
+
+
+def _told(script: Path) -> Row:
+    row = _row(script)
+    mark = "  " if row.right else "X "
+    print(f"{mark}{row.script}: {row.expected} <- {', '.join(row.told) or HEALTHY}", file=sys.stderr, flush=True)
+    return row
 
 
 def _row(script: Path) -> Row:
