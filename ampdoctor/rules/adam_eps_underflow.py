@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import device_type, line_of
+from ampdoctor.analysis.optimizers import class_name, optimizer_groups
 from ampdoctor.analysis.storage.lost_updates import ROUND_TO_NEAREST
+from ampdoctor.analysis.storage.second_moments import is_second_moment
 from ampdoctor.analysis.wording import counted, number
-from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Location, Severity
+from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import FP16
 from ampdoctor.rules.base import Example, Rule
 from ampdoctor.trace.builder import RunBuilder
@@ -30,10 +32,12 @@ class _Broken:
     Attributes:
         update: what the step did to it.
         state: the second moment, zero where the update is not finite.
+        group: a group of its optimizer whose eps is zero in FP16.
     """
 
     update: TensorRow
     state: TensorRow
+    group: OptimizerRow
 
 
 def _run(eps: float, nan: int, *, zeros: int = 40, gradient_nan: int = 0, dtype: str = "float16") -> RunBuilder:
@@ -46,6 +50,19 @@ def _run(eps: float, nan: int, *, zeros: int = 40, gradient_nan: int = 0, dtype:
     rest = 100 - zeros
     return run.tensor(
         "body", "optimizer_state", slot="weight.exp_avg_sq", dtype=dtype, exponents={-20: rest}, zeros=zeros
+    )  # fmt: skip
+
+
+def _sgd() -> RunBuilder:
+    """A step of SGD with momentum that breaks 20 of 100 weights, in a run that holds Adam for another module."""
+    run = RunBuilder(device="cuda: NVIDIA A100").step(loss=0.7)
+    run.module("body", dtypes=["float16"]).optimizer("SGD", momentum=0.9, dtypes=["float16"])
+    run.module("head", optimizer="optimizer1").optimizer("Adam", optimizer="optimizer1", eps=1e-8, dtypes=["float16"])
+    run.tensor("body", "weight_grad", slot="weight", dtype="float16", exponents={-9: 60}, zeros=40)
+    run.tensor("body", "update", slot="weight", dtype="float16", exponents={-10: 80}, posinf=20)
+    return run.tensor(
+        "body", "optimizer_state", slot="weight.momentum_buffer", dtype="float16", exponents={-9: 60}, zeros=40,
+        square_cosine=0.6, square_ratio=1e-3,
     )  # fmt: skip
 
 
@@ -77,6 +94,7 @@ class AdamEpsUnderflow(Rule):
         Example("BF16", lambda: _run(1e-8, nan=0, zeros=0, dtype="bfloat16")),
         Example("the gradient was NaN", lambda: _run(1e-8, nan=40, gradient_nan=40)),
         Example("weights overflowed", lambda: _run(1e-8, nan=10, zeros=0)),
+        Example("SGD with momentum, which divides by nothing", _sgd),
     )
     SICK = (
         Example("Adam on FP16 weights", lambda: _run(1e-8, nan=40)),
@@ -84,49 +102,35 @@ class AdamEpsUnderflow(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        # An optimizer of the user's own may have its eps in the code.
-        groups = [g for g in run.optimizers if g.eps is None or _is_zero(g.eps)]
-        if not groups:
-            return
         step, broken = _first(run)
         if broken:
-            yield self._finding(run, groups, step, broken)
+            yield self._finding(run, step, broken)
 
-    def _finding(self, run: Run, groups: Sequence[OptimizerRow], step: int, broken: Sequence[_Broken]) -> Finding:
-        group = groups[0]
+    def _finding(self, run: Run, step: int, broken: Sequence[_Broken]) -> Finding:
+        group = broken[0].group
         lost = sum(b.update.nonfinite for b in broken)
         every = sum(b.update.numel for b in broken)
         zeros = sum(b.state.zeros for b in broken)
         state = broken[0].state.slot.rpartition(".")[2]
         sites = tuple(f"{b.update.site} (update)" for b in broken)
         return self.finding(
-            f"{group.type} breaks FP16 weights: after step {step} {counted(lost, 'weight')} are NaN or infinite, "
-            "though every gradient was finite.",
+            f"{class_name(group.type)} breaks FP16 weights: after step {step} {counted(lost, 'weight')} are NaN or "
+            "infinite, though every gradient was finite.",
             evidence=[
                 Evidence("broken_weights", lost, f"{lost} of {every} weights of {counted(len(broken), 'tensor')} are "
                          f"NaN or infinite after step {step}; their gradients were all finite."),
                 Evidence("zero_state", zeros, f"The second moment `{state}` is in FP16, and 0 in {zeros} elements: the "
                          f"square of a gradient below {number(SMALLEST_GRADIENT)} is 0 there."),
-                *_eps(group),
+                _eps(group.eps or 0.0),
             ],
             fixes=_fixes(run, group),
             location=Location(sites, step, step, source=line_of(run, "optimizer_step", "scaler_step")),
-            confidence=Confidence.MEDIUM if group.eps is None else Confidence.HIGH,
         )  # fmt: skip
 
 
-def _is_zero(eps: float) -> bool:
-    return eps <= 2.0**FP16.flush_exponent
-
-
-def _eps(group: OptimizerRow) -> list[Evidence]:
-    if group.eps is None:
-        return []
-    text = (
-        f"eps is {group.eps:g}, which is 0 in FP16 too (it ends at {number(FP16.min_subnormal)}): the update divides "
-        "by 0."
-    )
-    return [Evidence("eps", group.eps, text)]
+def _eps(eps: float) -> Evidence:
+    text = f"eps is {eps:g}, which is 0 in FP16 too (it ends at {number(FP16.min_subnormal)}): the update divides by 0."
+    return Evidence("eps", eps, text)
 
 
 def _first(run: Run) -> tuple[int, list[_Broken]]:
@@ -139,20 +143,30 @@ def _first(run: Run) -> tuple[int, list[_Broken]]:
     if any(r.nonfinite for r in rows if r.role == "weight_grad"):
         return step, []
     states = [r for r in rows if r.role == "optimizer_state" and r.dtype == "float16"]
-    pairs = [(update, _divisor(update, states)) for update in updates if update.step == step]
-    return step, [_Broken(update, state) for update, state in pairs if state is not None]
+    first: dict[tuple[str, str], TensorRow] = {}
+    for row in run.tensors("optimizer_state", dtypes=("float16",)):
+        first.setdefault((row.module, row.slot), row)
+    squares = [s for s in states if is_second_moment(first[s.module, s.slot])]
+    found = ((u, _divisor(u, squares), _group(run, u)) for u in updates if u.step == step)
+    return step, [_Broken(u, state, group) for u, state, group in found if state is not None and group is not None]
 
 
-def _divisor(update: TensorRow, states: Sequence[TensorRow]) -> TensorRow | None:
-    """Return the state that is zero in at least as many elements as the update is not finite in."""
-    own = [s for s in states if s.module == update.module and s.slot.rpartition(".")[0] == update.slot]
+def _divisor(update: TensorRow, squares: Sequence[TensorRow]) -> TensorRow | None:
+    """Return the second moment that is zero in at least as many elements as the update is not finite in."""
+    own = [s for s in squares if s.module == update.module and s.slot.rpartition(".")[0] == update.slot]
     zero = [s for s in own if not s.nonfinite and s.zeros >= update.nonfinite]
     return max(zero, key=lambda s: (s.square_cosine or 0.0, s.zeros), default=None)
 
 
+def _group(run: Run, update: TensorRow) -> OptimizerRow | None:
+    """Return the group of the parameter's own optimizer that holds its dtype and has an eps that FP16 makes zero."""
+    groups = [g for g in optimizer_groups(run, update.module) if g.eps is not None and update.dtype in g.dtypes]
+    return next((g for g in groups if g.eps is not None and g.eps <= 2.0**FP16.flush_exponent), None)
+
+
 def _fixes(run: Run, group: OptimizerRow) -> list[Fix]:
     known = group.type in ROUND_TO_NEAREST
-    name = f"torch.optim.{group.type}" if known else group.type
+    name = f"torch.optim.{group.type}" if known else class_name(group.type)
     code = f"""\
 model = model.float()  # instead of .half(); before the optimizer is made
 optimizer = {name}(model.parameters(), …)

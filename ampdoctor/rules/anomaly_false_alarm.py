@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 _RAISED = "RuntimeError: Function 'AddmmBackward0' returned nan values in its 0th output."
 
 
-def _raised(*, loss: float = 2.0, scaled: str = "all", activation_nan: int = 0, error: str = _RAISED) -> RunBuilder:
+def _raised(
+    *, loss: float = 2.0, scaled: str = "all", activation_nan: int = 0, error: str = _RAISED, mode: bool = True
+) -> RunBuilder:
     """A first backward pass that ends in anomaly mode."""
     run = RunBuilder().tensor(
         "body", "activation", dtype="float16", exponents={0: 9}, nan=activation_nan, step=0, micro_batch=0
     )
     return run.call(
         "backward", step=0, micro_batch=0, scaled=scaled, error=error, loss=loss, error_file="train.py",
-        error_line=40,
+        error_line=40, anomaly_mode=mode,
     )  # fmt: skip
 
 
@@ -81,6 +83,7 @@ class AnomalyFalseAlarm(Rule):
         Example("no exception", lambda: RunBuilder().step(loss=1.0).call("backward", scaled="all")),
         Example("the loss is NaN", lambda: _overflow(loss=float("nan"))),
         Example("NaN in the forward pass", lambda: _overflow(activation_nan=1)),
+        Example("the same words without anomaly mode", lambda: _overflow(mode=False)),
         Example("no scaler", lambda: _overflow(scaled="none")),
         Example("a division by zero", _zero_by_zero),
         Example("another exception", lambda: _overflow(error="RuntimeError: out of range")),

@@ -66,7 +66,7 @@ class BackwardUnderAutocast(Rule):
     name = "backward-under-autocast"
     severity = Severity.ERROR
     needs = ("calls",)
-    after = ("autocast-stale-weight-cache", "gradient-underflow")
+    after = ("autocast-stale-weight-cache",)
     thresholds = {"lost_energy": Threshold(*LIMITS["lost_energy"])}
     HEALTHY = (
         Example("outside the block", lambda: _run(autocast=None, posinf=0)),
@@ -132,17 +132,18 @@ class BackwardUnderAutocast(Rule):
         case = max(harmed, key=lambda i: i.energy_lost)
         island = place(case.module or "model")
         step, share = case.backward.step, percent(case.flushed)
-        text = (
-            f"On step {step} {share} of what the weight gradient of {island} has in FP32 is zero in the run."
-            if case.by_twin
-            else f"On step {step} the cast to FP16 makes {share} of the FP32 gradient at {island} zero."
-        )
+        grade = Grade.MEASURED if case.by_twin or case.cast_seen else Grade.ESTIMATED
+        if case.by_twin:
+            text = f"On step {step} {share} of what the weight gradient of {island} has in FP32 is zero in the run."
+        else:
+            makes = "makes" if case.cast_seen else "has to make"
+            text = f"On step {step} the cast to FP16 {makes} {share} of the FP32 gradient at {island} zero."
         evidence = [
             _call_evidence(case.backward),
-            Evidence("flushed_share", case.flushed, text, Grade.MEASURED),
+            Evidence("flushed_share", case.flushed, text, grade),
             Evidence(
                 "energy_lost", case.energy_lost,
-                f"That takes {percent(case.energy_lost)} of its energy.", Grade.MEASURED,
+                f"That takes {percent(case.energy_lost)} of its energy.", grade,
             ),
             _extent(harmed),
         ]  # fmt: skip
@@ -152,8 +153,8 @@ class BackwardUnderAutocast(Rule):
             evidence=evidence,
             fixes=_fixes(run, case.backward),
             location=_location(harmed),
-            grade=Grade.MEASURED,
-            confidence=Confidence.MEDIUM if case.by_twin else Confidence.HIGH,
+            grade=grade,
+            confidence=Confidence.HIGH if case.cast_seen and not case.by_twin else Confidence.MEDIUM,
         )
 
     def _note(self, inside: Sequence[CallRow]) -> Finding:

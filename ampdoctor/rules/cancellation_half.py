@@ -79,7 +79,6 @@ class CancellationHalf(Rule):
     name = "cancellation-half"
     severity = Severity.ERROR
     needs = ("steps", "ops.inputs_from")
-    after = ("loss-in-half",)
     thresholds = {"steps_error": Threshold(*LASTING), "wrong_warning": Threshold(*LIMITS["wrong_warning"])}
     HEALTHY = (
         Example("a difference with digits", lambda: _run(loss=2.3, born=0, cancelled=0)),

@@ -43,7 +43,7 @@ class CommHookUnderflow(Rule):
 
     What it means
         fp16_compress_hook, a reduce_dtype of float16 or a hand-written all-reduce casts FP32 gradients to FP16 before
-        they are added up over the ranks. What is at or below 2^-25 is zero then, and what is above 65504 infinite.
+        they are added up over the ranks. What is at or below 2^-25 is zero then, and what is 65520 or more infinite.
 
     Why it matters
         The model runs in FP32, and its gradients are zero all the same: weights stand still without any error.
@@ -54,7 +54,8 @@ class CommHookUnderflow(Rule):
 
     Not to be mistaken for
         gradient-underflow, which happens in an FP16 backward pass. BF16 hooks, which keep FP32's range. Gradients that
-        fit FP16, as scaled ones do. Weights whose gradient is zero in every format.
+        fit FP16, as scaled ones do. Overflows that a scaler finds, which then skips the step. Weights whose gradient is
+        zero in every format.
     """
 
     code = "AMP507"
@@ -72,6 +73,10 @@ class CommHookUnderflow(Rule):
     HEALTHY = (
         Example("an FP16 hook and gradients that fit", lambda: _sent(1e-6, flushed=10)),
         Example("a BF16 hook", lambda: _sent(0.0, flushed=0, dtype_out="bfloat16")),
+        Example(
+            "an overflow that a scaler found",
+            lambda: _sent(0.0, flushed=0, beyond=12, largest=1e6).scaler("skip", found_inf=True),
+        ),
         Example("what arrived is far above FP16's edge", lambda: _arrived("fp16_compress_hook", {-9: 800, -8: 200}, 0)),
         Example("another hook, and zeros", lambda: _arrived("allreduce_hook", {}, 1000)),
     )  # fmt: skip
@@ -116,11 +121,12 @@ class CommHookUnderflow(Rule):
 
 def _evidence(worst: Sent, hurt: int, seen: int) -> list[Evidence]:
     grade = Grade.MEASURED if worst.measured else Grade.ESTIMATED
+    whose = "the sum of squares" if worst.measured else "each weight's sum of squares, on average"
     found = [
         Evidence(
             "flushed_share", worst.share,
             f"On step {worst.step}, {percent(worst.share)} of {counted(worst.numel, 'gradient')} that were not zero "
-            f"became zero in FP16; they held {percent(worst.energy)} of the sum of squares.", grade,
+            f"became zero in FP16; they held {percent(worst.energy)} of {whose}.", grade,
         ),
         Evidence("steps_affected", hurt, f"So it is on {hurt} of {counted(seen, 'step')} looked at."),
     ]  # fmt: skip
@@ -129,7 +135,7 @@ def _evidence(worst: Sent, hurt: int, seen: int) -> list[Evidence]:
         text = f"The largest gradient was {number(worst.largest)}; FP16 holds {least} to 65504."
         found.insert(1, Evidence("largest_gradient", worst.largest, text))
     if worst.beyond:
-        text = f"{worst.beyond} of them were beyond 65504, and infinite after it."
+        text = f"{worst.beyond} of them were 65520 or more, and infinite after it."
         found.insert(1, Evidence("overflowed", worst.beyond, text, grade))
     if worst.sites:
         text = f"{counted(len(worst.sites), 'weight')} got no gradient at all, though one reached the module's output."

@@ -101,7 +101,8 @@ class DeadUnits(Rule):
         kind = next((m.type for m in run.modules if m.module == zeros.module), "")
         where = f"`{zeros.module}` ({kind})" if zeros.slot.startswith("out") else f"what follows `{below.module}`"
         share = starved / total if total else 0.0
-        fp32 = "its FP32 twin has the same zeros" if measured else "FP32 has the same zeros"
+        alone = "the run is FP32 throughout" if sure else "this was not compared with FP32"
+        fp32 = "its FP32 twin has the same zeros" if measured else alone
         return self.finding(
             f"All units are dead in {where}: every activation is zero, so no gradient reaches `{below.module}` and "
             f"what lies below it; {fp32}.",

@@ -91,7 +91,7 @@ class LostUpdates(Rule):
         if hurt and len(hurt) >= self.threshold("steps_share") * len(steps):
             finding = self._finding(run, steps, hurt)
             # Nothing tells stochastic rounding from none where no update was surely too small.
-            yield finding if lost.told_from_keeping(run) else _untold(finding, optimizer_type(run))
+            yield finding if lost.told_from_keeping(run) else _untold(finding, _kind(run, hurt))
 
     def _finding(self, run: Run, steps: Sequence[LostStep], hurt: Sequence[LostStep]) -> Finding:
         last = hurt[-1]
@@ -117,6 +117,11 @@ class LostUpdates(Rule):
             confidence=Confidence.HIGH,
             severity=Severity.ERROR if last.energy >= self.threshold("energy_error") else Severity.WARNING,
         )
+
+
+def _kind(run: Run, hurt: Sequence[LostStep]) -> str | None:
+    worst = max(hurt[-1].rows, key=lambda r: r.energy_unchanged or 0.0)
+    return optimizer_type(run, worst.module)
 
 
 def _untold(finding: Finding, kind: str | None) -> Finding:

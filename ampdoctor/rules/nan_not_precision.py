@@ -88,7 +88,7 @@ class NanNotPrecision(Rule):
     severity = Severity.ERROR
     needs = ("steps",)
     after = (
-        "scaler-bypassed", "optimizer-stepped-twice", "loss-scale-too-large", "adam-eps-underflow",
+        "scaler-bypassed", "optimizer-stepped-twice", "adam-eps-underflow",
         "gradient-penalty-scaled", "scaler-update-mid-iteration", "accum-unscale-mixed", "stale-inf-grads",
         "scaler-state-not-restored",
     )  # fmt: skip
@@ -185,7 +185,7 @@ class NanNotPrecision(Rule):
                 "together, and nothing is finite after it"
             )
         return self.finding(
-            f"{how}: the learning rate is too high{as_in_fp32(run)}.",
+            f"{how}: the learning rate is too high{as_in_fp32(run, found)}.",
             evidence=divergence_evidence(run, found),
             fixes=[lower_lr(run), clip(run)],
             location=Location((), found.began, run.steps[-1].step),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.advice.cures import optimizer_type
 from ampdoctor.analysis.columns import recorded_dtypes
+from ampdoctor.analysis.optimizers import class_name, optimizer_groups
 from ampdoctor.analysis.storage.lost_updates import ROUND_TO_NEAREST
 from ampdoctor.analysis.storage.second_moments import second_moments
 from ampdoctor.analysis.wording import counted, number, percent
@@ -47,8 +47,9 @@ class OptimizerStateHalf(Rule):
 
     What it means
         Each step should take a thousandth of v away (beta2 = 0.999) and add as much of the new g². In BF16 the next
-        number below v is a 256th to a 512th of v away, so that a thousandth rounds to nothing. FP16 has the same from
-        beta2 = 0.9998 on. Optimizers inherit the dtype of the weights, or were written or set up to keep half state.
+        number below v is a 128th to a 256th of v away, so that a thousandth rounds to nothing. From beta2 = 0.9961 on
+        some values of v stick in BF16, and from 0.9981 on all; in FP16 it is 0.9996 and 0.9998. Optimizers inherit
+        the dtype of the weights, or were written or set up to keep half state.
 
     Why it matters
         v stays at the largest it has ever been: the first steps, a bad batch, a warm-up spike. Updates are divided by
@@ -103,7 +104,8 @@ class OptimizerStateHalf(Rule):
         high = sorted(high, key=lambda m: -m.rows[-1].numel)
         worst, step = high[0], max(m.rows[-1].step for m in high)
         row, title = worst.rows[-1], title_of_dtype(worst.rows[0].dtype)
-        kind = optimizer_type(run) or "The optimizer"
+        group = next(iter(optimizer_groups(run, row.module)), None)
+        kind = class_name(group.type) if group is not None else "The optimizer"
         first = min(m.since.step for m in high)
         place = getattr(format_of_dtype(row.dtype), "eps", 0.0) / 4.0
         return self.finding(
@@ -119,15 +121,15 @@ class OptimizerStateHalf(Rule):
                          f"{step} it is {worst.excess:.3g} times what FP32 would hold, and updates "
                          f"{worst.excess**0.5:.3g} times too small.", Grade.ESTIMATED),
             ],
-            fixes=_fixes(kind),
+            fixes=_fixes(kind, known=group is not None and group.type in ROUND_TO_NEAREST),
             location=Location(tuple(f"{m.rows[0].site} (optimizer_state)" for m in high), first, step),
             confidence=Confidence.HIGH,
         )  # fmt: skip
 
 
-def _fixes(kind: str) -> list[Fix]:
+def _fixes(kind: str, *, known: bool) -> list[Fix]:
     code = "state[name] = torch.zeros_like(p, dtype=torch.float32)  # where the optimizer makes its state"
-    if kind in ROUND_TO_NEAREST:
+    if known:
         code = f"""\
 model = model.float()  # the state takes the dtype of the weights; autocast keeps the speed
 optimizer = torch.optim.{kind}(model.parameters(), …)"""

@@ -51,7 +51,8 @@ class ScalerDisabled(Rule):
         `torch.amp.GradScaler(x.device.type, enabled=use_fp16)`. Or use BF16, which needs none.
 
     Not to be mistaken for
-        A scaler that is switched off because the run is in BF16 or FP32. A loss that is scaled by hand. FP16 in a
+        A scaler that is switched off because the run is in BF16 or FP32. One that is switched off by `enabled=False`
+        while gradients vanish: gradient-underflow names that, and its cure. A loss that is scaled by hand. FP16 in a
         frozen model that gets no gradients.
     """
 
@@ -62,7 +63,7 @@ class ScalerDisabled(Rule):
     HEALTHY = (Example("BF16", lambda: _run("bfloat16")), Example("an enabled scaler", lambda: _run(enabled=True)))
     SICK = (
         Example("made for cuda, and the model is on the CPU", lambda: _run(made_for="cuda")),
-        Example("enabled=False", _run),
+        Example("made for another accelerator", lambda: _run(made_for="xpu")),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
@@ -74,8 +75,11 @@ class ScalerDisabled(Rule):
             return
         case = lasting_case(run, Limits())
         harmed = case is not None and not case.harmless
+        by_torch = _made_for_another_device(run, seen)
+        if harmed and not by_torch:
+            return  # switched off on purpose: gradient-underflow says what there is to say
         evidence = _evidence(run, seen, half)
-        severity = self.severity
+        severity = self.severity if by_torch else Severity.NOTE
         if case is not None and harmed:
             severity = case.verdict["severity"]
             grade = case.evidence[0].grade if case.evidence else Grade.ESTIMATED
@@ -90,6 +94,16 @@ class ScalerDisabled(Rule):
         )
 
 
+def _devices(run: Run) -> list[str]:
+    return sorted({m.device for m in run.modules if m.device})
+
+
+def _made_for_another_device(run: Run, seen: ScalerRow) -> bool:
+    """Whether torch has disabled it, and not the user: it was made for a device on which nothing is."""
+    on = _devices(run)
+    return bool(on) and seen.device_type is not None and seen.device_type not in on
+
+
 def _evidence(run: Run, seen: ScalerRow, half: list[TensorRow]) -> list[Evidence]:
     modules = len({r.module for r in half})
     found = [
@@ -99,8 +113,8 @@ def _evidence(run: Run, seen: ScalerRow, half: list[TensorRow]) -> list[Evidence
         ),
         Evidence("fp16_modules", modules, f"{counted(modules, 'module')} with gradients returned FP16."),
     ]  # fmt: skip
-    on = sorted({m.device for m in run.modules if m.device})
-    if seen.device_type and on and seen.device_type not in on:
+    if seen.device_type is not None and _made_for_another_device(run, seen):
+        on = _devices(run)
         text = f"It was made for `{seen.device_type}`; the model's parameters are on `{' and '.join(on)}`."
         found.append(Evidence("device_of_scaler", seen.device_type, text))
     return found

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.advice.vanishing_cures import vanishing_cures
 from ampdoctor.analysis.backward.layer_gradients import Depth, fading
 from ampdoctor.analysis.loss import loss_curve
-from ampdoctor.analysis.wording import counted, number
+from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.analysis.words.loss_report import loss_evidence
 from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -89,9 +89,8 @@ class VanishingGradient(Rule):
             "of 69 networks of 4 to 20 layers trained in FP32 by SGD or Adam, none with less learned; with ten times "
             "as much, some did",
         ),
-        "trend": Threshold(
-            0.8, "nearly every layer's is smaller than that of the one after it: it is depth, and not one odd layer"
-        ),
+        "trend": Threshold(0.8, "four pairs of layers in five: it is depth, and not an odd layer here and there"),
+        "jump": Threshold(0.5, "most of it between two neighbours is no matter of depth"),
         "standstill": Threshold(0.9, "a loss within a tenth of its start has not begun to fall"),
         "learning": Threshold(0.5, "a loss that has halved is falling: what is trained is enough"),
     }
@@ -110,7 +109,7 @@ class VanishingGradient(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        found = fading(run, self.threshold("share"), self.threshold("trend"))
+        found = fading(run, self.threshold("share"), self.threshold("trend"), self.threshold("jump"))
         curve = loss_curve(run)
         left = curve.end / curve.start if curve.start and curve.end is not None else 1.0
         if found and left >= self.threshold("learning"):
@@ -135,9 +134,9 @@ class VanishingGradient(Rule):
                     Grade.MEASURED if depth.by_twin else Grade.OBSERVED,
                 ),
                 Evidence(
-                    "rank_correlation", depth.trend,
-                    f"It shrinks with depth: rank correlation {number(depth.trend)} over {len(depth.layers)} weight "
-                    "matrices.",
+                    "pairs_in_order", depth.trend,
+                    f"It shrinks with depth: of the pairs of layers whose gradients differ by more than a factor of "
+                    f"two, {percent(depth.trend)} have the earlier one's smaller.",
                     Grade.MEASURED if depth.by_twin else Grade.OBSERVED,
                 ),
                 Evidence(

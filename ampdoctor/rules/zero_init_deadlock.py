@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.analysis.backward.deadlocks import Deadlocked, deadlocked
 from ampdoctor.analysis.backward.zero_gradients import compared_with_fp32
+from ampdoctor.analysis.twins.shared_with_fp32 import without_half
 from ampdoctor.analysis.wording import counted, percent
-from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
+from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule
 from ampdoctor.trace.builder import RunBuilder
 
@@ -82,7 +83,9 @@ class ZeroInitDeadlock(Rule):
         starved = sum(r.numel for r in found.last.starved)
         share = starved / sum(r.numel for r in gradients.values())
         measured = ("weight_grad", b.module, b.slot) in compared_with_fp32(run)
-        fp32 = ", in FP32 as well" if measured else ", whatever the format"
+        sure = measured or without_half(run)
+        alone = "; the run is FP32 throughout" if sure else "; this was not compared with FP32"
+        fp32 = ", in FP32 as well" if measured else alone
         pairs = counted(len(found.locks), "such pair")
         return self.finding(
             f"`{a.site}` and `{b.site}` are both zero and keep each other so: the gradient of each is the other one "
@@ -108,6 +111,7 @@ class ZeroInitDeadlock(Rule):
             location=Location(
                 tuple(f"{r.site} (weight)" for r in rows), found.steps[0], found.steps[-1]
             ),
+            confidence=Confidence.HIGH if sure else Confidence.MEDIUM,
             grade=Grade.MEASURED if measured else Grade.OBSERVED,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.optimizers import class_name, optimizer_groups
 from ampdoctor.analysis.wording import scale_code
 from ampdoctor.finding import Fix, Grade
 
@@ -23,9 +24,10 @@ def device_type(run: Run) -> str:
     return run.info.device.partition(":")[0].strip() or "cuda"
 
 
-def optimizer_type(run: Run) -> str | None:
-    """Return the class of the optimizer that steps first."""
-    return run.optimizers[0].type if run.optimizers else None
+def optimizer_type(run: Run, module: str | None = None) -> str | None:
+    """Return the class of the optimizer that trains `module`, or steps first, without its package."""
+    groups = optimizer_groups(run, module)
+    return class_name(groups[0].type) if groups else None
 
 
 def line_of(run: Run, *calls: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import combinations, groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,10 +78,21 @@ class Depth:
 
     @property
     def trend(self) -> float:
-        """Rank correlation of gradient and depth: 1 where every layer's is smaller than that of the one after it."""
-        ranks = np.argsort(np.argsort([layer.gradient for layer in self.layers]))
-        places = np.arange(len(self.layers))
-        return float(np.corrcoef(places, ranks)[0, 1])
+        """Of the pairs of layers whose gradients are more than a binade apart, the share with the earlier one's smaller.
+
+        Of the rest nothing is said: where activations fade on the way up as gradients do on the way down, the weight
+        gradients of many layers are alike.
+        """
+        logs = np.log2([layer.gradient for layer in self.layers])
+        apart = [b - a for a, b in combinations(logs, 2) if abs(b - a) > 1.0]
+        return sum(d > 0 for d in apart) / len(apart) if apart else 0.0
+
+    @property
+    def largest_jump(self) -> float:
+        """The largest rise from one layer to the next, as a share of the whole (in binades): 1 is one odd layer."""
+        logs = np.log2([layer.gradient for layer in self.layers])
+        whole = float(logs.max() - logs[:2].max())
+        return float(np.diff(logs).max()) / whole if whole > 0 else 1.0
 
     def standing(self, share: float) -> list[Layer]:
         """Return the layers that move by less than `share` of what the best does."""
@@ -163,10 +174,10 @@ def _moved(gradient: float, config: OptimizerRow | None) -> float | None:
     return gradient if config.type in {"SGD", "ASGD"} else None
 
 
-def fading(run: Run, share: float, trend: float) -> Sequence[Depth]:
+def fading(run: Run, share: float, trend: float, jump: float) -> Sequence[Depth]:
     """Return the steps on which the first layers hardly move; none where they do on the last step that is known."""
     known = depths(run)
-    found = [d for d in known if d.share < share and d.trend >= trend]
+    found = [d for d in known if d.share < share and d.trend >= trend and d.largest_jump <= jump]
     later = [d for d in known if d.step >= known[len(known) // 2].step]
     often = 2 * sum(d in found for d in later) >= len(later)
     return found if known and often and found and found[-1].step == known[-1].step else []

@@ -25,8 +25,8 @@ class Sent:
         numel: their elements.
         nonzero: those that were not zero before; of what is estimated, so many there must have been.
         flushed: those that are zero after it.
-        energy: share of the sum of squares that lies in them.
-        beyond: elements beyond FP16's largest number.
+        energy: share of the sum of squares that lies in them; estimated, of each weight's, on average.
+        beyond: elements that became infinite; none where a scaler found that and skipped the step, as it is meant to.
         largest: largest magnitude before; None where that was not seen.
         sites: weights of which nothing is left.
         measured: each element was compared; else it is read from what arrived.
@@ -69,12 +69,26 @@ def sent_in_fp16(run: Run) -> tuple[Sent, ...]:
 
 def _measured(run: Run, found: list[RoundingRow], step: int) -> Sent:
     numel = sum(r.numel for r in found)
-    squares = [(r.energy_flushed or 0.0, r.numel) for r in found]
+    beyond = 0 if step in _skipped(run) else sum(r.beyond or 0 for r in found)
     return Sent(
         step, numel, sum(r.nonzero or 0 for r in found), sum(r.flushed or 0 for r in found),
-        sum(e * n for e, n in squares) / numel if numel else 0.0, sum(r.beyond or 0 for r in found),
+        _energy(found), beyond,
         max((r.largest or 0.0 for r in found), default=0.0), _empty(run, step), measured=True,
     )  # fmt: skip
+
+
+def _energy(found: list[RoundingRow]) -> float:
+    """Return the flushed share of all squares; of rows that do not tell theirs, the least that it can be."""
+    shares = [r.energy_flushed or 0.0 for r in found]
+    squares = [r.rms**2 * r.numel for r in found if r.rms is not None]
+    if len(squares) < len(found):
+        return min(shares)
+    total = sum(squares)
+    return sum(e * s for e, s in zip(shares, squares, strict=True)) / total if total else 0.0
+
+
+def _skipped(run: Run) -> set[int]:
+    return {row.step for row in run.scaler if row.found_inf}
 
 
 def _estimated(run: Run, step: int) -> Sent | None:
@@ -91,7 +105,7 @@ def _estimated(run: Run, step: int) -> Sent | None:
         flushed += lost
         energies.append(share if lost else 0.0)
     numel = sum(r.numel for r in rows)
-    beyond = sum(r.nonfinite for r in rows)
+    beyond = 0 if step in _skipped(run) else sum(r.nonfinite for r in rows)
     energy = sum(energies) / len(energies)
     return Sent(step, numel, nonzero, flushed, energy, beyond, None, empty, measured=False)
 

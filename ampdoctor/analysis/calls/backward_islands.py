@@ -36,6 +36,8 @@ class Island:
             has measured its weight's gradient, of that one's elements.
         energy_lost: share of that gradient's energy that lies in them.
         by_twin: both are a twin's.
+        cast_seen: the gradient was seen to be cast to FP16; without it, and without a twin, both are worked out from
+            the FP32 gradient, as if it were.
     """
 
     backward: CallRow
@@ -46,6 +48,7 @@ class Island:
     flushed: float
     energy_lost: float
     by_twin: bool = False
+    cast_seen: bool = False
 
 
 @once_per_run
@@ -101,7 +104,8 @@ def _of_step(backward: CallRow, rows: list[TensorRow]) -> Iterator[Island]:
         weights = [r for r in rows if r.role == "weight_grad" and r.module == module and len(r.shape) > 1]
         if module in narrow or not weights or not reached or any(r.nonfinite for r in reached):
             continue
-        yield _island(backward, module, reached, weights, largest)  # fmt: skip
+        cast = any((r.role, r.module, r.slot, r.cast_to) == ("grad_output", module, "cast", FP16.dtype) for r in rows)
+        yield replace(_island(backward, module, reached, weights, largest), cast_seen=cast)
 
 
 def _island(

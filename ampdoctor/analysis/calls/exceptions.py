@@ -48,8 +48,14 @@ class Failure:
     def evidence(self) -> Evidence:
         """The exception in its own words."""
         quote = self.message.strip().partition("\n")[0][:_LONGEST_QUOTE].rstrip(" .")
-        where = f"Step {self.row.step} raised" if not self.source else f"{self.source} raised"
-        return Evidence("exception", quote, f"{where} {self.kind} on step {self.row.step}: {quote}.")
+        where = f"{self.source}{self._function}" if self.source else f"Step {self.row.step}"
+        return Evidence("exception", quote, f"{where} raised {self.kind} on step {self.row.step}: {quote}.")
+
+    @property
+    def _function(self) -> str:
+        """The function of that line, in brackets; "" where it has no name."""
+        name = (self.row.error_function or "").replace(".<locals>", "")
+        return f" (`{name}`)" if name and self.row.error_file and not name.endswith(">") else ""
 
 
 @once_per_run

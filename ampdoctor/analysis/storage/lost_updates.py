@@ -7,8 +7,8 @@ from itertools import accumulate
 from math import floor, log2
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.advice.cures import optimizer_type
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.optimizers import optimizer_groups
 from ampdoctor.analysis.wording import number, percent
 from ampdoctor.finding import Evidence
 from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
@@ -25,7 +25,8 @@ ROUND_TO_NEAREST = frozenset(
         "RMSprop", "Rprop", "SGD",
     }
 )  # fmt: skip
-"""Optimizers of torch.optim: none of them rounds stochastically or keeps what rounding takes."""
+"""Optimizers of torch.optim: none of them rounds stochastically or keeps what rounding takes. The trace has the package
+of any other class in front of its name."""
 
 ENERGY_WARNING = 0.2
 ENERGY_WARNING_SOURCE = "a fifth of what a typical tensor's update holds: as if on a learning rate 10 % lower"
@@ -74,7 +75,12 @@ def keeps_what_rounding_takes(steps: Sequence[LostStep], share: float) -> bool:
 
 def told_from_keeping(run: Run) -> bool:
     """Whether the optimizer is known to round to nearest: by the counts, or because it is one of torch's own."""
-    return any(s.small for s in lost_steps(run)) or optimizer_type(run) in ROUND_TO_NEAREST
+    steps = lost_steps(run)
+    if any(s.small for s in steps):
+        return True
+    modules = {r.module for s in steps for r in s.rows}
+    kinds = {g.type for module in modules for g in optimizer_groups(run, module)}
+    return bool(kinds) and kinds <= ROUND_TO_NEAREST
 
 
 def energy_text(step: LostStep) -> str:

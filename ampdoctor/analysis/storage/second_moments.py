@@ -42,10 +42,14 @@ class SecondMoment:
 
     @property
     def can_decay(self) -> bool:
-        """Whether every value v has another one to be rounded to at beta2 * v: the next one down is within reach."""
+        """Whether every value v has another one to be rounded to at beta2 * v: the next one down is within reach.
+
+        Half a last place is eps/2 of v just above a power of two, and eps/4 just below one. From eps/2 on every value
+        comes down, below eps/4 none does. In between a value comes down to where it sticks, short of the next power of
+        two: whether that is harm is seen by what was `held` and by the `excess`.
+        """
         number_format = format_of_dtype(self.rows[0].dtype)
-        # Half a last place is eps/2 of v at the most, just above a power of two, and eps/4 just below one.
-        return number_format is None or 1.0 - self.beta2 >= number_format.eps / 4.0
+        return number_format is None or 1.0 - self.beta2 >= number_format.eps / 2.0
 
 
 @once_per_run
@@ -78,10 +82,23 @@ def _beta2(rows: Sequence[TensorRow], groups: Iterable[OptimizerRow]) -> float |
     ratio = first.square_ratio or 0.0
     # The first step leaves (1 - beta2) g² there.
     if first.step == 0 and ratio > 1.0:
-        return 1.0 - 1.0 / ratio if (first.square_cosine or 0.0) >= _IS_A_SQUARE else None
-    if first.slot.rpartition(".")[2] not in _SECOND_MOMENTS:
+        return 1.0 - 1.0 / ratio if _is_a_square(first) else None
+    if not _is_called_one(first):
         return None
     return next((g.betas[1] for g in groups if g.betas and len(g.betas) > 1), None)
+
+
+def is_second_moment(first: TensorRow) -> bool:
+    """Whether a state is a second moment, by its first row: by its name in torch, or as g² but for a factor."""
+    return _is_called_one(first) or (first.step == 0 and _is_a_square(first))
+
+
+def _is_a_square(row: TensorRow) -> bool:
+    return (row.square_cosine or 0.0) >= _IS_A_SQUARE
+
+
+def _is_called_one(row: TensorRow) -> bool:
+    return row.slot.rpartition(".")[2] in _SECOND_MOMENTS
 
 
 def _excess(rows: Sequence[TensorRow], beta2: float) -> tuple[float, int]:

@@ -29,9 +29,13 @@ def place_of(module: str) -> str:
     return f"`{module}`" if module else "the model"
 
 
-def as_in_fp32(run: Run) -> str:
+def as_in_fp32(run: Run, found: Divergence) -> str:
     """Return what is known of FP32 about a run that ran away, as the end of a sentence."""
-    return ", and the run is FP32 throughout" if without_half(run) else ", in FP32 as much as here"
+    if without_half(run):
+        return ", and the run is FP32 throughout"
+    if found.in_fp32 is not None:
+        return ", in FP32 as much as here"
+    return "; whether FP32 runs away as well was not measured"
 
 
 def input_evidence(found: Sequence[tuple[ForwardStep, TensorRow]]) -> list[Evidence]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ampdoctor.engine import diagnose
-from ampdoctor.finding import Severity
+from ampdoctor.finding import Confidence, Grade, Severity
 from ampdoctor.rules import find_rule
 from ampdoctor.trace.builder import RunBuilder
 
@@ -108,3 +110,23 @@ def test_a_scaler_that_looks_for_its_scale_is_no_harm_of_autocasts() -> None:
         run.tensor("head", "weight_grad", slot="weight", shape=[1, 16], posinf=bad, exponents={14: 16 - bad})
     (finding,) = _found("backward-under-autocast", run)
     assert finding.severity is Severity.NOTE
+
+
+@pytest.mark.parametrize(
+    ("cast", "grade", "confidence"),
+    [(None, Grade.ESTIMATED, Confidence.MEDIUM), ("float16", Grade.MEASURED, Confidence.HIGH)],
+    ids=["worked out", "seen"],
+)
+def test_a_flush_in_a_cast_that_was_not_seen_is_an_estimate(
+    cast: str | None, grade: Grade, confidence: Confidence
+) -> None:
+    run = RunBuilder().step(loss=1.0)
+    run.tensor("head", "activation", exponents={0: 64}).call("backward", autocast="float16")
+    run.tensor("head", "grad_output", exponents={-30: 64})
+    if cast:
+        run.tensor("head", "grad_output", slot="cast", cast_to=cast, exponents={-30: 64})
+    run.tensor("head", "weight_grad", slot="weight", shape=[1, 16], exponents={-30: 16})
+    (finding,) = _found("backward-under-autocast", run)
+    assert (finding.grade, finding.confidence) == (grade, confidence)
+    shares = {e.name: e.grade for e in finding.evidence if e.name in ("flushed_share", "energy_lost")}
+    assert shares == {"flushed_share": grade, "energy_lost": grade}

@@ -70,6 +70,20 @@ def test_the_constant_is_told_where_torch_tells_it() -> None:
     assert finding.summary.startswith("The constant -1e+10 does not fit FP16")
 
 
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("Net.forward", "train.py:7 (`Net.forward`) raised"),
+        ("main.<locals>.mask", "train.py:7 (`main.mask`) raised"),
+        ("<module>", "train.py:7 raised"),
+        (None, "train.py:7 raised"),
+    ],
+)
+def test_the_function_that_raised_is_named(function: str | None, told: str) -> None:
+    (finding,) = findings("mask-constant-overflow", raised(RunBuilder(), step=0, error_function=function))
+    assert finding.evidence[0].text.startswith(told)
+
+
 def test_several_lines_are_several_findings() -> None:
     run = raised(raised(RunBuilder(), step=0), step=0, error_line=9)
     assert len(findings("mask-constant-overflow", run)) == 2

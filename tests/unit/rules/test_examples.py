@@ -117,6 +117,18 @@ def test_a_rule_is_called_like_its_file(rule: type[Rule]) -> None:
     assert rule.name not in rule.after
 
 
+def test_no_rule_explains_away_what_explains_it() -> None:
+    """In a circle the root would be decided by the order of codes."""
+    after = {rule.name: rule.after for rule in RULES}
+    open_ends = {name for names in after.values() for name in names} - set(after)
+    assert open_ends == set()
+    left = dict(after)
+    while free := [name for name, above in left.items() if not set(above) & set(left)]:
+        for name in free:
+            del left[name]
+    assert left == {}
+
+
 def test_rules_come_in_the_order_of_their_codes() -> None:
     codes = [rule.code for rule in RULES]
     assert codes == sorted(codes)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ampdoctor.analysis.divergence import Divergence
+from ampdoctor.analysis.words.nan_report import as_in_fp32
 from ampdoctor.engine import diagnose
-from ampdoctor.finding import Grade, Severity
+from ampdoctor.finding import Confidence, Grade, Severity
 from ampdoctor.rules.dead_units import DeadUnits
 from ampdoctor.rules.nan_not_precision import NanNotPrecision
 from ampdoctor.rules.vanishing_gradient import VanishingGradient
@@ -100,3 +103,36 @@ def test_both_factors_are_named_and_one_is_started_again() -> None:
     found = _only(ZeroInitDeadlock, "LoRA with both at zero")
     assert found.location.sites == ("a.weight (weight)", "b.weight (weight)")
     assert 'get_parameter("a.weight")' in found.fixes[0].code
+
+
+@pytest.mark.parametrize(
+    ("rule", "title"),
+    [(DeadUnits, "all units, in FP16"), (ZeroInitDeadlock, "LoRA with both at zero")],
+    ids=["dead units", "a deadlock"],
+)
+def test_what_was_not_compared_with_fp32_says_so(rule: type[Rule], title: str) -> None:
+    found = _only(rule, title)
+    assert found.summary.endswith("; this was not compared with FP32.")
+    assert found.confidence is Confidence.MEDIUM
+    assert found.grade is Grade.OBSERVED
+
+
+def test_a_run_in_fp32_is_its_own_comparison() -> None:
+    found = _only(DeadUnits, "all units, in FP32")
+    assert found.summary.endswith("; the run is FP32 throughout.")
+    assert found.confidence is Confidence.HIGH
+
+
+def test_a_twin_that_has_the_same_zeros_is_a_measurement() -> None:
+    found = _only(DeadUnits, "measured: FP32 has the same zeros")
+    assert found.summary.endswith("; its FP32 twin has the same zeros.")
+    assert (found.confidence, found.grade) == (Confidence.HIGH, Grade.MEASURED)
+
+
+def test_a_run_in_half_that_ran_away_does_not_speak_for_fp32() -> None:
+    found = Divergence(began=2, broke=3, start=2.3, peak=2e3)
+    half = RunBuilder().step(loss=2.3).tensor("up", "activation", dtype="float16", exponents={0: 9}).build()
+    wide = RunBuilder().step(loss=2.3).tensor("up", "activation", exponents={0: 9}).build()
+    assert as_in_fp32(half, found) == "; whether FP32 runs away as well was not measured"
+    assert as_in_fp32(half, replace(found, in_fp32=3)) == ", in FP32 as much as here"
+    assert as_in_fp32(wide, found) == ", and the run is FP32 throughout"

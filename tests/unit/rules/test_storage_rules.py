@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from ampdoctor.analysis.storage.second_moments import second_moments
 from ampdoctor.engine import diagnose
 from ampdoctor.finding import Severity
+from ampdoctor.formats import format_of_dtype
 from ampdoctor.rules.adam_eps_underflow import AdamEpsUnderflow
 from ampdoctor.rules.bf16_metric_accumulator import Bf16MetricAccumulator
 from ampdoctor.rules.ema_half_stuck import EmaHalfStuck
@@ -17,8 +20,8 @@ from ampdoctor.rules.optimizer_state_half import OptimizerStateHalf
 from ampdoctor.trace.builder import RunBuilder
 
 
-def _lost(autocast: str | None, kind: str = "AdamW", small: int = 940) -> RunBuilder:
-    run = RunBuilder(device="cuda: NVIDIA A100")
+def _lost(autocast: str | None, kind: str = "AdamW", small: int = 940, run: RunBuilder | None = None) -> RunBuilder:
+    run = run or RunBuilder(device="cuda: NVIDIA A100")
     for step in range(4):
         run.step(loss=0.3)
         if step == 0:
@@ -49,37 +52,84 @@ def test_an_optimizer_that_may_keep_what_rounding_takes_is_a_note() -> None:
     assert finding.severity is Severity.NOTE
 
 
-def _broken(*, eps: float | None, state: str = "float16") -> RunBuilder:
-    run = RunBuilder().step(loss=0.7)
-    run.module("body", dtypes=["float16"]).optimizer("Mine", eps=eps, dtypes=["float16"])
+def test_a_class_of_another_package_is_not_known_by_its_name() -> None:
+    run = _lost(None, kind="torchao.optim.AdamW", small=0).build()
+    (finding,) = LostUpdates().check(run)
+    assert finding.severity is Severity.NOTE
+    assert "Whether AdamW rounds stochastically" in finding.evidence[-1].text
+    (known,) = LostUpdates().check(_lost(None, small=0).build())
+    assert known.severity is Severity.ERROR
+
+
+def test_the_optimizer_of_the_weights_themselves_is_asked() -> None:
+    first = RunBuilder().optimizer("SGD", optimizer="optimizer9")
+    (finding,) = LostUpdates().check(_lost(None, kind="torchao.optim.AdamW", small=0, run=first).build())
+    assert finding.severity is Severity.NOTE
+    first = RunBuilder().optimizer("torchao.optim.AdamW", optimizer="optimizer9")
+    (finding,) = LostUpdates().check(_lost(None, small=0, run=first).build())
+    assert finding.severity is Severity.ERROR
+
+
+def _broken(
+    *,
+    eps: float | None,
+    state: str = "float16",
+    kind: str = "Mine",
+    cosine: float = 0.99,
+    run: RunBuilder | None = None,
+) -> RunBuilder:
+    run = (run or RunBuilder()).step(loss=0.7)
+    run.module("body", dtypes=["float16"]).optimizer(kind, eps=eps, dtypes=["float16"])
     run.tensor("body", "weight_grad", slot="weight", dtype="float16", exponents={-14: 100})
     run.tensor("body", "update", slot="weight", dtype="float16", posinf=30, exponents={-9: 70})
     run.tensor("body", "optimizer_state", slot="weight.m", dtype=state, zeros=30, exponents={-17: 70})
-    v = {"slot": "weight.v", "dtype": state, "zeros": 30, "square_cosine": 0.99}
+    v = {"slot": "weight.v", "dtype": state, "zeros": 30, "square_cosine": cosine}
     run.tensor("body", "optimizer_state", exponents={-24: 70}, **v)  # type: ignore[arg-type]
     return run  # fmt: skip
 
 
-def test_an_eps_in_the_code_is_not_needed() -> None:
-    (finding,) = AdamEpsUnderflow().check(_broken(eps=None).build())
-    assert "30 weights are NaN or infinite" in finding.summary
+def test_a_second_moment_by_any_other_name_is_known_by_its_first_step() -> None:
+    (finding,) = AdamEpsUnderflow().check(_broken(eps=1e-8, kind="my.optim.Mine").build())
+    assert finding.summary.startswith("Mine breaks FP16 weights: after step 0 30 weights are NaN or infinite")
     assert "`v` is in FP16" in next(e.text for e in finding.evidence if e.name == "zero_state")
-    assert not [e for e in finding.evidence if e.name == "eps"]
+    assert "optimizer = Mine(" in finding.fixes[0].code
+
+
+def test_an_optimizer_without_an_eps_divides_by_nothing_known() -> None:
+    assert list(AdamEpsUnderflow().check(_broken(eps=None).build())) == []
+
+
+def test_state_that_is_not_the_square_of_the_gradient_is_no_divisor() -> None:
+    assert list(AdamEpsUnderflow().check(_broken(eps=1e-8, cosine=0.9).build())) == []
+
+
+def test_the_eps_of_another_optimizer_is_not_to_blame() -> None:
+    run = _broken(eps=1e-4).module("head", optimizer="optimizer1")
+    run.optimizer("Adam", optimizer="optimizer1", eps=1e-8, dtypes=["float16"])
+    assert list(AdamEpsUnderflow().check(run.build())) == []
+
+
+def test_the_optimizer_of_the_parameter_itself_is_named() -> None:
+    run = RunBuilder().optimizer("SGD", optimizer="optimizer9", dtypes=["float16"])
+    (finding,) = AdamEpsUnderflow().check(_broken(eps=1e-8, run=run).build())
+    assert finding.summary.startswith("Mine breaks")
 
 
 def test_state_in_fp32_is_not_to_blame() -> None:
     assert list(AdamEpsUnderflow().check(_broken(eps=1e-8, state="float32").build())) == []
 
 
-def _state(squares: list[float], values: list[float], *, unchanged: int = 100) -> RunBuilder:
-    """A second moment in BF16 on steps 0, 100, 200 …: g² and what it holds."""
+def _state(
+    squares: list[float], values: list[float], *, unchanged: int = 100, every: int = 100, dtype: str = "bfloat16"
+) -> RunBuilder:
+    """A second moment in half on steps 0, 100, 200 …: g² and what it holds."""
     run = RunBuilder()
-    for step in range(100 * len(squares) - 99):
+    for step in range(every * (len(squares) - 1) + 1):
         run.step(loss=0.3)
-        if step % 100 == 0:
-            square, value = squares[step // 100], values[step // 100]
+        if step % every == 0:
+            square, value = squares[step // every], values[step // every]
             run.tensor(
-                "body", "optimizer_state", slot="weight.exp_avg_sq", dtype="bfloat16", exponents={-10: 100},
+                "body", "optimizer_state", slot="weight.exp_avg_sq", dtype=dtype, exponents={-10: 100},
                 rms=value, expected_to_move=100, unchanged=unchanged if step else 0, square_cosine=1.0,
                 square_ratio=square / value,
             )  # fmt: skip
@@ -95,6 +145,55 @@ def test_what_fp32_would_hold_is_worked_out() -> None:
     assert moment.excess == pytest.approx(0.999**-300, rel=1e-3)
     (finding,) = OptimizerStateHalf().check(run.build())
     assert finding.location.first_step == 100
+
+
+def _rounded(value: float, eps: float) -> float:
+    place = 2.0 ** math.floor(math.log2(value)) * eps
+    return round(value / place) * place
+
+
+@pytest.mark.parametrize(
+    ("dtype", "beta2", "start", "sticks_at"),
+    [("bfloat16", 0.997, 1.9, 1.297), ("float16", 0.9996, 1.9, 1.22)],
+    ids=["BF16 with 0.997", "FP16 with 0.9996"],
+)
+def test_between_half_places_a_value_comes_down_to_where_it_sticks(
+    dtype: str, beta2: float, start: float, sticks_at: float
+) -> None:
+    number_format = format_of_dtype(dtype)
+    assert number_format is not None
+    value, values = _rounded(start, number_format.eps), []
+    for _ in range(4001):
+        values.append(value)
+        value = _rounded(beta2 * value, number_format.eps)
+    assert value == pytest.approx(sticks_at, abs=2e-3)
+    assert value == values[-1]
+    squares = [values[0] / (1.0 - beta2)] + [0.0] * 20
+    every = 200
+    run = _state(squares, values[::every], every=every, dtype=dtype)
+    (moment,) = second_moments(run.build())
+    assert not moment.can_decay
+    assert moment.held == 1.0
+    assert [f.name for f in OptimizerStateHalf().check(run.build())] == ["optimizer-state-half"]
+    # With rounding that lets it move, the same beta2 is no fault.
+    moved = _state(squares, values[::every], unchanged=0, every=every, dtype=dtype)
+    assert list(OptimizerStateHalf().check(moved.build())) == []
+
+
+@pytest.mark.parametrize(
+    ("dtype", "beta2", "decays"),
+    [
+        ("bfloat16", 0.996, True),
+        ("bfloat16", 0.9962, False),
+        ("bfloat16", 0.999, False),
+        ("float16", 0.9995, True),
+        ("float16", 0.9996, False),
+    ],
+)
+def test_every_value_decays_from_half_an_eps_on(dtype: str, beta2: float, decays: bool) -> None:
+    run = _state([1.0 / (1.0 - beta2), 0.0, 0.0], [1.0, 1.0, 1.0], dtype=dtype)
+    (moment,) = second_moments(run.build())
+    assert moment.can_decay is decays
 
 
 def test_a_second_moment_that_should_be_larger_is_none_of_this() -> None:
