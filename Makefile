@@ -18,7 +18,7 @@ check: lint test ## Everything CI checks
 
 # One thread: sums come out in one order, so golden outputs hold on any number of cores.
 test: $(READY) ## Run the tests; ARGS="-k name" goes on to pytest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(READY) ## Format check, lint, types, layers, spelling
 	$(BIN)/ruff format --check .

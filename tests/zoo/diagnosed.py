@@ -9,7 +9,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor.engine import diagnose
+from ampdoctor.report.json import render
 from ampdoctor.rules import discover
+from ampdoctor.trace.run import open_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,15 +55,7 @@ def diagnosed(script: Path, folder: Path) -> Told:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "AMPDOCTOR_STRICT": "1"}
     command = [sys.executable, "-m", "ampdoctor", "run", "--out", str(folder), str(script)]
     subprocess.run(command, env=environment, capture_output=True, check=False)
-    judged = subprocess.run(
-        [sys.executable, "-m", "ampdoctor", "diagnose", str(folder), "--format", "json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert judged.returncode in (0, 1), judged.stderr
-    return Told(json.loads(judged.stdout))
+    return Told(json.loads(render(diagnose(open_run(folder)))))
 
 
 def expectation(script: Path) -> str:
