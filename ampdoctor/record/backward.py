@@ -81,7 +81,7 @@ class BackwardReader:
             elif operation(node) in CASTING:
                 hook = self._cast_hook(tensors, site_below(node))
                 self._handles.append(node.register_hook(hook))
-                stale += self._state.casts.is_stale(node, self._state.optimizers)
+                stale += self._state.casts.met(node, self._state.optimizers)
         return stale
 
     def _cast_hook(self, tensors: TensorLog, path: str) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from ampdoctor.record.tensors import HALVES
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor.record.log import Scalar, StepLog, Values
+    from ampdoctor.record.log import Scalar, Values
     from ampdoctor.record.state import State
 
 _PASSES = 4
@@ -52,7 +52,8 @@ class HeldGradients:
     def __init__(self, state: State) -> None:
         self._state = state
         self._after_skip = False
-        self._left: dict[str, tuple[StepLog, Size]] = {}
+        self._left: dict[str, Size] = {}
+        self._left_in = -1
 
     def skipped(self) -> None:
         """A scaler has skipped an optimizer: are its gradients cleared?"""
@@ -61,6 +62,8 @@ class HeldGradients:
     def before_backward(self) -> dict[str, Size] | None:
         """Return by optimizer the largest gradient that is there before a backward pass; None where not asked."""
         state = self._state
+        if self._left_in != state.log.step:
+            self._left.clear()
         examined = state.tensors is not None and state.log.micro_batch < _PASSES
         if not examined and not self._after_skip:
             return None
@@ -75,13 +78,16 @@ class HeldGradients:
         state = self._state
         if state.tensors is None or state.log.pass_scale is None:
             return
+        if self._left_in != state.log.step:
+            self._left_in = state.log.step
+            self._left.clear()
         for optimizer in list(state.optimizers.live()):
-            self._left[state.optimizers.name(optimizer)] = state.log, self._sample(optimizer)
+            self._left[state.optimizers.name(optimizer)] = self._sample(optimizer)
 
     def resized(self, optimizer: torch.optim.Optimizer) -> tuple[Size, Size] | None:
         """Return the size of the optimizer's gradients now, and what it was when they had been made."""
-        log, before = self._left.pop(self._state.optimizers.name(optimizer), (None, None))
-        if before is None or log is not self._state.log:
+        before = self._left.pop(self._state.optimizers.name(optimizer), None)
+        if before is None or self._left_in != self._state.log.step:
             return None
         return self._sample(optimizer), before
 

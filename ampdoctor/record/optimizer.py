@@ -220,7 +220,7 @@ def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:
         row = OptimizerRow(
             step=log.step,
             optimizer=name,
-            type=type(optimizer).__name__,
+            type=_type(optimizer),
             group=index,
             lr=_number(group.get("lr")),
             weight_decay=_number(group.get("weight_decay")),
@@ -234,6 +234,13 @@ def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:
             dtypes=sorted({dtype_name(p.dtype) for p in group["params"]}),
         )
         log.row("optimizers", lambda _, row=row: row)  # type: ignore[misc]
+
+
+def _type(optimizer: torch.optim.Optimizer) -> str:
+    """Return the class name, with its module in front where it is none of torch's own: others bear the same names."""
+    kind = type(optimizer)
+    own = kind.__module__.startswith("torch.optim.")
+    return kind.__name__ if own else f"{kind.__module__}.{kind.__name__}"
 
 
 def _number(value: Any) -> float | None:

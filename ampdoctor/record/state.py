@@ -36,7 +36,7 @@ class State:
         log: the step at hand.
         tensors: where its tensors go; None on a step that is not examined.
         blocks: the autocast blocks that the training thread is in.
-        casts: how old the half copies of weights are.
+        casts: which half copies of weights are older than the weights.
         held_graphs: losses of earlier steps that still have their graphs.
         opinions: second opinions on single steps.
         accumulators: looks at totals that code keeps in half.

@@ -1,43 +1,41 @@
-"""How old the half copies of weights are that a loss was computed from.
+"""Half copies of weights that a loss was computed from, although an optimizer has changed the weights since.
 
-Autocast keeps the copy that it makes of a weight until the outermost block is left. One that is older than the last
-step of the weight's optimizer still holds what the weight was before.
+Autocast keeps the copy that it makes of a weight until the outermost block is left. Each pass through it runs the same
+node of the graph; a copy made anew has a node of its own, whichever thread makes it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from ampdoctor.record.autograd_graph import CAST, leaf_of, operation
+from ampdoctor.record.autograd_graph import CAST, leaf_of, note, operation
 
 if TYPE_CHECKING:
     from ampdoctor.record.autograd_graph import Node
     from ampdoctor.record.optimizer import OptimizerNames
 
+_MET = "ampdoctor.met"
+"""Key of the note how many steps the weight's optimizer had taken when a backward pass first met the node."""
+
 
 class WeightCasts:
-    """Knows when each optimizer has stepped, in the numbers that autograd gives its nodes as they are made."""
+    """Counts the steps of each optimizer, and leaves the count on the casts of its weights."""
 
     def __init__(self) -> None:
-        self._stepped: dict[str, int] = {}
+        self._steps: dict[str, int] = {}
 
     def optimizer_stepped(self, name: str) -> None:
         """The optimizer of this name has changed its weights."""
-        self._stepped[name] = next_number()
+        self._steps[name] = self._steps.get(name, 0) + 1
 
-    def is_stale(self, node: Node, optimizers: OptimizerNames) -> bool:
-        """Whether `node` is the cast of a weight that an optimizer has changed since."""
-        if operation(node) != CAST or not self._stepped:
-            return False
-        above = node.next_functions[0][0] if node.next_functions else None
+    def met(self, node: Node, optimizers: OptimizerNames) -> bool:
+        """A backward pass meets `node`: is it the cast of a weight that its optimizer has changed since the first?"""
+        above = node.next_functions[0][0] if operation(node) == CAST and node.next_functions else None
         leaf = None if above is None else leaf_of(above)
-        owner = None if leaf is None else optimizers.owner(leaf)
-        return bool(node._sequence_nr() < self._stepped.get(owner or "", 0))
-
-
-def next_number() -> int:
-    """Return the number of the next node that autograd makes in this thread."""
-    ask: Any = getattr(torch.autograd, "_get_sequence_nr", None)
-    return int(ask()) if ask is not None else 0
+        if leaf is None:
+            return False
+        steps = self._steps.get(optimizers.owner(leaf) or "", 0)
+        first = node.metadata.get(_MET)
+        if first is None:
+            note(node, _MET, steps)
+        return first is not None and steps > first

@@ -177,11 +177,65 @@ def special_modules(steps: int) -> Outcome:
     return _outcome([embedding, model], optimizers, losses=losses)
 
 
+def out_arguments(steps: int) -> Outcome:
+    """Whole numbers and totals, in half and in FP32, that operations write to in place or as `out=`."""
+    seed()
+    model = nn.Linear(FEATURES, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    total, wide = torch.ones(8, dtype=torch.bfloat16), torch.ones(8)
+    table, foreach = torch.ones(2, 8, dtype=torch.float16), [torch.ones(4, dtype=torch.bfloat16) for _ in range(2)]
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(torch.randn(4, FEATURES)), torch.arange(4))
+        loss.backward()
+        optimizer.step()
+        half = torch.randn(8).bfloat16()
+        torch.add(half, wide, out=wide)
+        torch.add(wide, half, alpha=0.5, out=wide)
+        torch.mul(total, 0.9, out=total)
+        torch.add(total, half, out=total)
+        torch.add(half, total, out=total)
+        torch.sub(total, half, alpha=0.25, out=total)
+        torch.lerp(total, half, 0.5, out=total)
+        torch.addcmul(total, half, half, value=0.5, out=total)
+        torch.addcdiv(total, half, half, value=-0.5, out=total)
+        total.mul_(0.5).add_(half, alpha=0.5)
+        torch.mul(table[0], 0.5, out=table[1])
+        torch.add(table[1], half.half(), out=table[0])
+        torch._foreach_mul_(foreach, 0.5)
+        torch._foreach_add_(foreach, [half[:4], half[4:]])
+        kept = [total, wide, table, *foreach, *_whole_numbers()]
+        losses += [loss.detach(), *(t.clone() for t in kept)]
+    return _outcome([model], [optimizer], losses=losses)
+
+
+def _whole_numbers() -> list[torch.Tensor]:
+    x = torch.arange(600).bfloat16()
+    other, counted = torch.empty_like(x), torch.ones(600).bfloat16()
+    torch.add(x, 1, out=x)
+    torch.mul(x, 2, out=x)
+    torch.sub(x, 1, out=other)
+    other.add_(3).mul_(5).sub_(x)
+    whole = other.clone()
+    whole.add_(1)
+    torch.arange(600, out=other)
+    other.cumsum_(0)
+    torch.cumsum(counted, 0, out=counted)
+    wide = torch.empty(600)
+    torch.cumsum(counted, 0, dtype=torch.float32, out=wide)
+    torch.add(counted, wide, out=wide)
+    angles = torch.empty(600)
+    torch.sin(wide, out=angles)
+    narrow = torch.empty(2, 600, dtype=torch.float16).copy_(wide)
+    return [x, other, counted, whole, wide, angles, narrow]
+
+
 LOOPS: dict[str, Callable[[int], Outcome]] = {
     f.__name__: f
     for f in (
         gan, by_hand, gradient_penalty, hooks_of_the_users, evaluation_and_average, per_sample_gradients,
-        special_modules,
+        special_modules, out_arguments,
     )
 }  # fmt: skip
 

@@ -9,9 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from ampdoctor.record.accumulators import look, sums
+from ampdoctor.record.accumulators.follower import Accumulators
+from ampdoctor.record.accumulators.sums import HalfSum, Values
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampdoctor.record.twin.operations import Operation
     from ampdoctor.trace.schema import AccumulatorRow
     from tests.record.recording import Recording
 
@@ -66,12 +71,18 @@ def _copied(averages: list[torch.Tensor], model: nn.Module) -> None:
             average.copy_(0.999 * average.float() + 0.001 * p)
 
 
+def _out(averages: list[torch.Tensor], model: nn.Module) -> None:
+    for average, p in zip(averages, _halves(model), strict=True):
+        torch.mul(average, 0.999, out=average)
+        torch.add(average, p, alpha=0.001, out=average)
+
+
 def _difference(averages: list[torch.Tensor], model: nn.Module) -> None:
     for average, p in zip(averages, _halves(model), strict=True):
         average.add_((p - average) * 0.001)
 
 
-UPDATES = [_lerp, _in_place, _foreach, _foreach_lerp, _made_anew, _copied, _difference]
+UPDATES = [_lerp, _in_place, _foreach, _foreach_lerp, _made_anew, _copied, _difference, _out]
 
 
 @pytest.mark.parametrize("update", UPDATES)
@@ -167,6 +178,71 @@ def test_what_is_no_total_is_not_told(recording: Recording) -> None:
     assert _train(recording, after) == []
     watched = [s.step for s in recording.run.steps if s.totals_watched]
     assert watched in ([3, 6], [1, 3, 6])
+
+
+def test_a_total_in_fp32_that_a_half_one_is_added_to_is_none(recording: Recording) -> None:
+    wide, half = torch.zeros(8), torch.ones(8, dtype=torch.bfloat16)
+    assert _train(recording, lambda *_: torch.add(half, wide, out=wide)) == []
+    assert torch.equal(wide, torch.full((8,), float(STEPS)))
+
+
+def test_values_are_taken_of_totals_that_are_kept_only(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    taken: list[HalfSum] = []
+    values = HalfSum.values
+
+    def noted(self: HalfSum) -> Values | None:
+        taken.append(self)
+        return values(self)
+
+    monkeypatch.setattr(HalfSum, "values", noted)
+    total = torch.zeros(8, dtype=torch.bfloat16)
+
+    def after(*_: object) -> None:
+        batch = torch.ones(8).bfloat16()
+        batch += batch
+        total.add_(batch + 1)
+
+    assert {row.calls for row in _train(recording, after)} == {1}
+    assert {one.total.data_ptr() for one in taken} == {total.data_ptr()}
+
+
+def test_of_a_large_total_a_part_is_looked_at(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "SAMPLE", 100)
+    total, rows = torch.full((64, 48), 256.0, dtype=torch.bfloat16), torch.ones(64, 1, dtype=torch.bfloat16)
+    rows[1::2] = 0.0
+    last = _train(recording, lambda *_: total.add_(rows))[0]
+    assert 0 < last.numel <= 100
+    assert 0 < last.absorbed == last.nonzero < last.numel
+    assert last.increment == pytest.approx((last.nonzero / last.numel) ** 0.5)
+
+
+def test_where_there_is_no_room_nothing_is_taken(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "fits", lambda _: False)
+    large, small = (torch.zeros(n, dtype=torch.bfloat16) for n in (1 << 15, 1 << 3))
+    found = _train(recording, lambda *_: (large.mul_(0.5).add_(1.0), small.add_(1.0)))
+    assert {row.numel for row in found} == {1 << 3}
+
+
+def test_looking_ends_in_the_middle_of_a_step_that_it_takes_long_in(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "_STEP_SECONDS", 0.0)
+    seen: list[Operation] = []
+    before = Accumulators._outside
+
+    def counted(self: Accumulators, operation: Operation, tensors: Any) -> Any:
+        seen.append(operation)
+        return before(self, operation, tensors)
+
+    monkeypatch.setattr(Accumulators, "_outside", counted)
+    total = torch.zeros(8, dtype=torch.bfloat16)
+
+    assert _train(recording, lambda *_: [total.add_(1.0) for _ in range(100)]) == []
+    assert not any(s.totals_watched for s in recording.run.steps)
+    assert 0 < len(seen) < 10
+    assert torch.equal(total, torch.full((8,), 256.0, dtype=torch.bfloat16))  # where BF16 stands still
 
 
 def test_nobody_looks_where_no_second_opinion_is_wanted(recording: Recording) -> None:

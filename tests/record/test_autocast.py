@@ -145,6 +145,22 @@ def test_copies_that_micro_batches_share_are_not_old(recording: Recording) -> No
     assert {c.stale_casts for c in recording.calls("backward")} == {0}
 
 
+def test_copies_that_worker_threads_make_anew_are_not_old(recording: Recording) -> None:
+    model, optimizer = _linear()
+
+    def loss_of() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=BF16):
+            made: torch.Tensor = model(torch.ones(3, 4)).sum()
+            return made
+
+    with recording.start(every=1):
+        for _ in range(3):
+            with ThreadPoolExecutor(1) as pool:  # a new thread, in which autograd counts from 0
+                loss = pool.submit(loss_of).result()
+            _step(model, optimizer, loss)
+    assert [c.stale_casts for c in recording.calls("backward")] == [0, 0, 0]
+
+
 def test_a_ratio_of_likelihoods(recording: Recording) -> None:
     model, optimizer = _linear()
     x = torch.ones(3, 4)

@@ -99,3 +99,13 @@ def test_an_unusual_loop_is_the_same_under_the_recorder(loop: Any, tmp_path_fact
                 recorded = loop(STEPS)
             assert recorded.differences(alone) == []
             assert recording.run.info.status == "complete"
+
+
+def test_what_is_written_to_is_not_written_to_twice(recording: Recording) -> None:
+    """Both of those who look at roundings and totals go on to the end of each step that they look at."""
+    alone = LOOPS["out_arguments"](5)
+    with recording.start():
+        recorded = LOOPS["out_arguments"](5)
+    assert recorded.differences(alone) == []
+    assert [r.step for r in recording.run.roundings if r.kind == "watched"] == [0]
+    assert [s.step for s in recording.run.steps if s.totals_watched] == [1, 3]

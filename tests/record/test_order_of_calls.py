@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import gc
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,19 +81,18 @@ def test_states_that_are_loaded(recording: Recording) -> None:
     ]  # fmt: skip
 
 
-def test_a_thread_that_loads_is_not_the_one_that_trains(recording: Recording) -> None:
+def test_nothing_of_a_step_outlives_it(recording: Recording) -> None:
     model, optimizer = _model()
-    with recording.start(every=1):
-        optimizer.load_state_dict(optimizer.state_dict())
-
-        def train() -> None:
-            _loss(model).backward()
-            optimizer.step()
-
-        thread = threading.Thread(target=train)
-        thread.start()
-        thread.join()
-    assert [c.call for c in recording.calls()] == ["load_state", "backward", "optimizer_step"]
+    scaler = _scaler()
+    logs = []
+    with recording.start(every=1000) as recorder:
+        for _ in range(4):
+            logs.append(weakref.ref(recorder._state.log))
+            scaler.scale(_loss(model)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        gc.collect()
+        assert [log() for log in logs[:-1]] == [None] * 3
 
 
 def test_gradients_cleared_by_the_module(recording: Recording) -> None:

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
+from ampdoctor.record.roundings import chunks, narrow
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -71,8 +73,9 @@ def test_whole_numbers_that_are_changed(
         lambda: (torch.arange(1000.0) / 1000).to(BF16),
         lambda: torch.arange(1000).float(),
         lambda: torch.full((3, 3), 1e30).half(),
+        lambda: torch.cumsum(torch.ones(600).bfloat16(), 0, out=torch.empty(600, dtype=BF16)),
     ],
-    ids=["bf16", "fp16", "bytes", "fractions", "fp32", "infinite"],
+    ids=["bf16", "fp16", "bytes", "fractions", "fp32", "infinite", "out"],
 )
 def test_what_is_held_is_not_told(recording: Recording, make: Any) -> None:
     train(recording, make)
@@ -160,6 +163,56 @@ def test_a_communication_hook_and_what_it_sends(recording: Recording) -> None:
     sent = rows(recording, "sent")
     assert [r.step for r in sent] == [0, 1]
     assert {(r.dtype_out, r.nonzero, r.flushed, r.beyond) for r in sent} == {("float16", 3, 1, 1)}
+
+
+@pytest.mark.usefixtures("_one_rank")
+def test_what_rounds_back_to_the_largest_number_is_not_beyond_it(recording: Recording) -> None:
+    gradient = torch.tensor([65504.0, 65510.0, 65519.0, 65520.0, float("inf")])
+    train(recording, lambda: None, lambda _: dist.all_reduce(gradient.half()), steps=1)
+    (row,) = rows(recording, "sent")
+    assert (row.beyond, row.largest) == (1, 65520.0)
+    squares = sum(x**2 for x in (65504.0, 65510.0, 65519.0, 65520.0))
+    assert row.rms == pytest.approx((squares / 5) ** 0.5)
+
+
+@pytest.mark.usefixtures("_one_rank")
+def test_what_may_be_sent_is_kept_within_bounds(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(narrow, "_MOST_BYTES_KEPT", 1000)  # a pair of 100 elements takes 600
+
+    def each(_: Any) -> None:
+        halves = [torch.full((n,), 1e-9).half() for n in (100, 100, 200)]
+        for half in halves:
+            dist.all_reduce(half)
+
+    train(recording, lambda: None, each, steps=1)
+    (row,) = rows(recording, "sent")
+    assert (row.calls, row.numel) == (1, 100)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (1, 1, 13), (4, 1, 3), ()])
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_pieces_of_a_tensor_are_the_whole_of_it(
+    shape: tuple[int, ...], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", chunk)
+    values = torch.randn(shape) * 1000
+    pieces = list(chunks.chunks(values.mT if values.ndim > 1 else values, values.mT if values.ndim > 1 else values))
+    assert sum(first.numel() for first, _ in pieces) == values.numel()
+    assert all(first.numel() <= chunk and torch.equal(first, second) for first, second in pieces)
+    assert all(first.untyped_storage().data_ptr() == values.untyped_storage().data_ptr() for first, _ in pieces)
+
+
+def test_large_tensors_are_told_of_as_small_ones(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK", 100)
+
+    def make() -> None:
+        torch.arange(1024).to(BF16)
+        torch.tensor([1e-4] * 300 + [1.0, 460.0, 1000.0]).to(E4M3)
+
+    train(recording, make)
+    (whole,), (cast,) = rows(recording, "integers"), rows(recording, "float8")
+    assert (whole.changed, whole.distinct, whole.numel) == (512, 1024, 1024)
+    assert (cast.nonzero, cast.flushed, cast.beyond, cast.largest) == (303, 300, 1, 1000.0)
 
 
 @pytest.mark.usefixtures("_one_rank")

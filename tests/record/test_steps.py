@@ -264,3 +264,13 @@ def test_the_optimizers_table(recording: Recording) -> None:
         common | {"group": 0, "lr": 0.5, "weight_decay": 0.01, "numel": 9, "dtypes": ["float32"]},
         common | {"group": 1, "lr": 0.125, "weight_decay": 0.25, "numel": 4, "dtypes": ["bfloat16"]},
     ]
+
+
+def test_an_optimizer_of_another_package_is_told_from_torchs_own(recording: Recording) -> None:
+    stochastic = type("AdamW", (torch.optim.AdamW,), {"__module__": "rounding.optim"})
+    model = nn.Linear(2, 1)
+    optimizer = stochastic(model.parameters(), lr=0.1)
+    with recording.start(every=1):
+        model(X).sum().backward()
+        optimizer.step()
+    assert [row.type for row in recording.run.optimizers] == ["rounding.optim.AdamW"]

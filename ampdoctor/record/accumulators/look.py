@@ -24,6 +24,9 @@ _FREE_SECONDS = 1.0
 _SHARE = 0.01
 """Largest share of the run's time beyond those seconds."""
 
+_STEP_SECONDS = 0.5
+"""Most of them that one step may take; what is beyond it is not looked at, and the step was not seen whole."""
+
 
 class _Unplaced(Places):
     """Nobody asks in which module an operation is."""
@@ -62,13 +65,12 @@ class AccumulatorLook:
         if not self._wanted:
             return
         self._due |= log.step in _FIRST or (log.step > 0 and log.step % _EVERY == 0)
-        within = self._spent <= max(_FREE_SECONDS, _SHARE * self._wall)
-        if not self._due or busy or not within or obstacle(asked=False) is not None:
+        if not self._due or busy or self._left() <= 0.0 or obstacle(asked=False) is not None:
             return
         self._due = False
         try:
             weights = [p for o in self._state.optimizers.live() for p in parameters_of(o)]
-            self._log, self._follower = log, Accumulators(self._state, weights)
+            self._log, self._follower = log, Accumulators(self._state, weights, self._over)
             self._mode = TwinMode([self._follower], _Unplaced(), self._fail)
         except Exception as error:  # noqa: BLE001 - weights of a kind that nobody thought of
             self._fail(error)
@@ -93,6 +95,21 @@ class AccumulatorLook:
         """It is done."""
         if self._mode is not None and self._mode.on:
             self._state.guard.set_beneath(self._mode)
+
+    def _left(self) -> float:
+        """Return the seconds that may still be spent."""
+        return max(_FREE_SECONDS, _SHARE * self._wall) - self._spent
+
+    def _over(self) -> bool:
+        """Whether looking has taken its time for this step; it then ends in the middle of it."""
+        mode = self._mode
+        if mode is None or not mode.on:
+            return True
+        if mode.seconds <= min(_STEP_SECONDS, self._left()):
+            return False
+        mode.on = False
+        self._state.guard.set_beneath(None)
+        return True
 
     def _take_off(self) -> None:
         if self._mode is not None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.headroom import fits
+from ampdoctor.record.roundings.chunks import CHUNK, MOST_LOOKED_AT, chunks, finite_size
 from ampdoctor.record.roundings.marks import Mark, together
 from ampdoctor.record.roundings.narrow import NarrowCasts
 from ampdoctor.record.roundings.scaled import FLOAT8
@@ -19,12 +21,15 @@ from ampdoctor.record.twin.local.natures import NARROW_INTEGERS, base_of
 from ampdoctor.record.twin.operations import tensors_of, traits_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ampdoctor.record.twin.operations import Operation
 
 MOST_OPERATIONS = 20_000
 """Operations watched of a step; each takes some ten microseconds more for it."""
+
+_COPIES = 16
+"""Copies of a half tensor that FP64 ones of its operands and of itself come to."""
 
 
 class _Part(Enum):
@@ -96,7 +101,7 @@ class Roundings(NarrowCasts):
             return None
         if not all(has_memory(t) for t in tensors):
             return None
-        return self._looked(part, operation, tensors)
+        return self._looked(part, operation, list(_operands(operation)))
 
     def release(self) -> None:
         """Look no further, and let go of everything that was followed."""
@@ -137,6 +142,8 @@ class Roundings(NarrowCasts):
         mark = self._marks.of(source)
         if not source.is_floating_point() and source.is_complex():
             return
+        if source.shape != result.shape:
+            source = source.detach().expand(result.shape)
         if result.dtype in FLOAT8:
             self._narrowed(operation, source, result, clamped)
         elif result.dtype in HALVES:
@@ -163,7 +170,10 @@ class Roundings(NarrowCasts):
         if result.dtype not in HALVES:
             self._marks.put(result, Mark(whole=is_whole(result)))
             return
-        kwargs = {k: v for k, v in operation.kwargs.items() if k not in {"dtype", "out"}}
+        if not _repeatable(operation, result):
+            self._marks.put(result, Mark())
+            return
+        kwargs = {k: v for k, v in operation.kwargs.items() if k != "dtype"}
         args = [t.double() if isinstance(t, torch.Tensor) else t for t in operation.args]
         if tensors and not is_whole(tensors[0]):
             return
@@ -186,7 +196,7 @@ class Roundings(NarrowCasts):
         totals = self._at("integers", operation, dtypes)
         if totals is None:
             return None
-        self.rows.integers(totals, result.numel(), found)
+        self.rows.integers(totals, found)
         uses: set[str] = totals.led_to
         return uses
 
@@ -201,10 +211,10 @@ class Roundings(NarrowCasts):
         totals = self._at("phases", operation, (dtype_name(values.dtype), rounded))
         if totals is None:
             return None
-        size = values.detach().double()
-        size = torch.where(torch.isfinite(size), size, 0.0)
-        totals.add(values.numel(), float(size.abs().max()))
-        totals.squares += float(size.square().sum())
+        sizes = (finite_size(part) for (part,) in chunks(values))
+        numbers = [(float(size.max()), float(size.square().sum())) for size in sizes]
+        totals.add(values.numel(), max(largest for largest, _ in numbers))
+        totals.squares += sum(squares for _, squares in numbers)
         mark = Mark(turns=(totals.led_to,))
         return lambda result: self._marks.put(result, mark)
 
@@ -235,13 +245,27 @@ class Roundings(NarrowCasts):
     def _made(self, result: torch.Tensor, mark: Mark, operation: Operation | None = None) -> None:
         """Note where a result comes from; whole numbers made in half by `operation` may be beyond what that holds."""
         if result.dtype in HALVES:
-            if operation is not None:
+            if operation is not None and _repeatable(operation, result):
                 args = [a.double() if isinstance(a, torch.Tensor) else a for a in operation.args]
                 exact = operation.function(*args, **operation.kwargs)
                 uses = self._changed(operation, exact, result, dtype_name(result.dtype))
                 mark = mark.and_uses(uses)
             mark = mark.onward(whole=mark.whole)  # what is half shows by itself
         self._marks.put(result, mark)
+
+
+def _repeatable(operation: Operation, result: torch.Tensor) -> bool:
+    """Whether it may be executed once more, in FP64: never what writes, as that would change the training."""
+    few = result.numel() <= CHUNK
+    return not operation.traits.writes and (few or (result.numel() <= MOST_LOOKED_AT and fits([result] * _COPIES)))
+
+
+def _operands(operation: Operation) -> Iterator[torch.Tensor]:
+    """Yield the tensors that go in; `out=` does not."""
+    yield from tensors_of(operation.args)
+    for name, value in operation.kwargs.items():
+        if name not in operation.traits.writes:
+            yield from tensors_of(value)
 
 
 def _frequencies(marks: Sequence[Mark], tensors: Sequence[torch.Tensor]) -> str | None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.headroom import fits
 from ampdoctor.record.roundings.marks import Mark, Marks
 from ampdoctor.record.roundings.rows import RoundingRows
-from ampdoctor.record.roundings.scaled import Beyond, beyond, beyond_float8, clamped_to, lost_in
+from ampdoctor.record.roundings.scaled import Beyond, beyond_float8, clamped_to, lost_in, overflowed
 from ampdoctor.record.tensors import HALVES, dtype_name
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 _MOST_KEPT = 32
 """Tensors kept that were just cast to half, for the case that they are sent to other ranks."""
 
-_NO_ROUNDING = 0.0
+_MOST_BYTES_KEPT = 1 << 28
+"""Memory that these tensors hold at most."""
 
 
 class NarrowCasts:
@@ -61,8 +63,13 @@ class NarrowCasts:
 
     def _keep(self, source: torch.Tensor, result: torch.Tensor) -> None:
         """Casts of parameters and activations are for computing; gradients need no gradients themselves."""
-        if not source.requires_grad and source.dtype is torch.float32:
-            self._kept = [*self._kept[1 - _MOST_KEPT :], (source, result)]
+        if source.requires_grad or source.dtype is not torch.float32 or source.shape != result.shape:
+            return
+        if _bytes((source, result)) > _MOST_BYTES_KEPT or not fits((source, result)):
+            return
+        self._kept = [*self._kept[1 - _MOST_KEPT :], (source, result)]
+        while sum(map(_bytes, self._kept)) > _MOST_BYTES_KEPT:
+            self._kept.pop(0)
 
     def _sent(self, operation: Operation, tensors: Sequence[torch.Tensor]) -> None:
         """Half numbers go to other ranks: compare them with what they were cast from."""
@@ -77,9 +84,13 @@ class NarrowCasts:
                 dtypes = dtype_name(source.dtype), dtype_name(sent.dtype)
                 totals = self._at("sent", operation, dtypes)
                 if totals is not None:
-                    over = beyond(source, torch.finfo(sent.dtype).max, _NO_ROUNDING)
-                    self.rows.scaled(totals, source.numel(), lost_in(source, sent, over))
+                    lost = lost_in(source, sent, overflowed(source, sent))
+                    self.rows.scaled(totals, source.numel(), lost)
 
     def _at(self, kind: str, operation: Operation, dtypes: tuple[str, str]) -> Totals | None:
         name = operation.traits.name
         return self.rows.at(self.operations, kind, operation.place.module, name, dtypes)
+
+
+def _bytes(pair: tuple[torch.Tensor, torch.Tensor]) -> int:
+    return sum(t.untyped_storage().nbytes() for t in pair)

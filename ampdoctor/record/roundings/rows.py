@@ -71,9 +71,9 @@ class RoundingRows:
             totals = self._places[spot] = Totals(order)
         return totals
 
-    def integers(self, totals: Totals, numel: int, found: Changed) -> None:
+    def integers(self, totals: Totals, found: Changed) -> None:
         """Add whole numbers of which rounding has changed some."""
-        totals.add(numel, found.largest)
+        totals.add(found.numel, found.largest)
         totals.count(changed=found.changed, distinct=found.distinct, distinct_after=found.distinct_after)
         totals.even_steps |= found.even_steps
 
@@ -112,6 +112,7 @@ def _row(step: int, spot: Spot, totals: Totals) -> RoundingRow:
     elif spot.kind == "float8":
         columns |= {f"energy_{name}": share for name, share in totals.worst.items()}
     elif totals.squares:
+        columns["rms"] = (totals.squares / totals.numel) ** 0.5 if totals.numel else 0.0
         columns |= {f"energy_{name}": e / totals.squares for name, e in totals.energies.items()}
     return RoundingRow(
         step=step, seq=totals.seq, kind=spot.kind, module=spot.module, op=spot.op, dtype_in=spot.dtype_in,

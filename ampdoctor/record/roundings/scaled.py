@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import torch
 
+from ampdoctor.record.roundings.chunks import chunks, finite_size
+
 FLOAT8 = {
     getattr(torch, name): float(torch.finfo(getattr(torch, name)).max)
     for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
@@ -44,15 +46,29 @@ class Lost(NamedTuple):
 
 def beyond(values: torch.Tensor, bound: float, tolerance: float) -> Beyond:
     """Return what of `values` is beyond `bound` by more than the share `tolerance` of it, which rounding would take."""
-    size = values.detach().double().abs()
-    size = torch.where(torch.isfinite(size), size, 0.0)
-    over = size > bound * (1.0 + tolerance)
+    found = Beyond(0, 0.0, 0.0, 0.0)
+    for (part,) in chunks(values):
+        size = finite_size(part)
+        found = _and(found, size, size > bound * (1.0 + tolerance), bound)
+    return found
+
+
+def overflowed(before: torch.Tensor, after: torch.Tensor) -> Beyond:
+    """Return what of `before` a cast to half made infinite: what lies less than half a place beyond rounds back."""
+    found = Beyond(0, 0.0, 0.0, 0.0)
+    for exact, now in chunks(before, after):
+        over = torch.isinf(now) & torch.isfinite(exact)
+        found = _and(found, finite_size(exact), over, float(torch.finfo(after.dtype).max))
+    return found
+
+
+def _and(found: Beyond, size: torch.Tensor, over: torch.Tensor, bound: float) -> Beyond:
     excess = torch.where(over, size - bound, 0.0)
     return Beyond(
-        int(over.sum()),
-        float(excess.square().sum()),
-        float(size.square().sum()),
-        float(size.max()) if size.numel() else 0.0,
+        found.elements + int(over.sum()),
+        found.squares + float(excess.square().sum()),
+        found.all_squares + float(size.square().sum()),
+        max(found.largest, float(size.max()) if size.numel() else 0.0),
     )
 
 
@@ -70,15 +86,17 @@ def beyond_float8(values: torch.Tensor, dtype: torch.dtype) -> Beyond:
 
 def lost_in(before: torch.Tensor, after: torch.Tensor, over: Beyond) -> Lost:
     """Return what a cast lost, given what was beyond the format's largest number before it or its clamping."""
-    exact, now = before.detach().double(), after.detach().double()
-    exact = torch.where(torch.isfinite(exact), exact, 0.0)
-    flushed = (now == 0) & (exact != 0)
+    nonzero, gone = 0, 0
+    squares, squares_gone, largest = 0.0, 0.0, 0.0
+    for part, now in chunks(before, after):
+        size = finite_size(part)
+        flushed = (now.float() == 0) & (size != 0)
+        nonzero += int(torch.count_nonzero(size))
+        gone += int(flushed.sum())
+        squares += float(size.square().sum())
+        squares_gone += float(torch.where(flushed, size, 0.0).square().sum())
+        largest = max(largest, float(size.max()) if size.numel() else 0.0)
     return Lost(
-        int(torch.count_nonzero(exact)),
-        int(flushed.sum()),
-        over.elements,
-        float(exact[flushed].square().sum()),
-        over.squares,
-        max(over.all_squares, float(exact.square().sum())),
-        max(over.largest, float(exact.abs().max()) if exact.numel() else 0.0),
-    )
+        nonzero, gone, over.elements, squares_gone, over.squares, max(over.all_squares, squares),
+        max(over.largest, largest),
+    )  # fmt: skip

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import NamedTuple
 
 import torch
 
-MOST_LOOKED_AT = 1 << 18
-"""Elements whose differences and different values are looked at: rows of a larger tensor repeat each other."""
+from ampdoctor.record.roundings.chunks import chunks, first_rows
+
+_MOST_COMPARED = 1 << 18
+"""Elements whose differences and different values are looked at."""
 
 _SAMPLE = 64
 
@@ -16,8 +19,9 @@ EVENLY = 0.9
 
 
 class Changed(NamedTuple):
-    """What rounding did to whole numbers."""
+    """What rounding did to whole numbers, of as many as were looked at."""
 
+    numel: int
     changed: int
     largest: float
     distinct: int
@@ -30,32 +34,22 @@ def is_whole(values: torch.Tensor) -> bool:
     if not values.is_floating_point():
         return True
     sample = values.reshape(-1)[:_SAMPLE] if values.is_contiguous() else values[:1]
-    return bool((sample.trunc() == sample).all()) and bool((values.trunc() == values).all())
+    parts = chain(chunks(first_rows(sample)), chunks(first_rows(values)))
+    return all(bool((part.trunc() == part).all()) for (part,) in parts)
 
 
 def changed_by(before: torch.Tensor, after: torch.Tensor) -> Changed | None:
     """Return what became of whole numbers; None where all are as they were. What became infinite is not counted."""
-    exact, now = before.double(), after.double()
-    differ = (exact != now) & torch.isfinite(now)
-    changed = int(differ.sum())
+    before, after = first_rows(before), first_rows(after)
+    changed, largest = 0, 0.0
+    for exact, now in chunks(before, after):
+        changed += int(((exact.double() != now.double()) & torch.isfinite(now)).sum())
+        largest = max(largest, float(exact.double().abs().max()) if exact.numel() else 0.0)
     if not changed:
         return None
-    some, left = _some(exact), _some(now)
-    return Changed(
-        changed,
-        float(exact.abs().max()),
-        int(torch.unique(some).numel()),
-        int(torch.unique(left).numel()),
-        _evenly(some),
-    )
-
-
-def _some(values: torch.Tensor) -> torch.Tensor:
-    """Return so many rows along the first dimension that it is no more than MOST_LOOKED_AT elements."""
-    while values.ndim > 1 and values.numel() > MOST_LOOKED_AT:
-        rows = max(1, MOST_LOOKED_AT * values.shape[0] // values.numel())
-        values = values[:rows] if values.shape[0] > 1 else values[0]
-    return values[:MOST_LOOKED_AT]
+    some, left = (first_rows(t, _MOST_COMPARED).double() for t in (before, after))
+    distinct, distinct_after = (int(torch.unique(t).numel()) for t in (some, left))
+    return Changed(before.numel(), changed, largest, distinct, distinct_after, _evenly(some))
 
 
 def _evenly(values: torch.Tensor) -> bool:

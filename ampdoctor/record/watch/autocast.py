@@ -13,7 +13,6 @@ from ampdoctor.record.callsite import full_call_site, shortened
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import autocast_dtype, dtype_name
 from ampdoctor.record.watch.base import Watcher
-from ampdoctor.record.weight_casts import next_number
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -41,8 +40,8 @@ class AutocastWatch(Watcher):
 
         The class's `__init__` is left alone: its warnings name the line of its caller, which would be ours.
         """
-        entered = self._state.guarded(self._entered, claim=False)
-        left = self._state.guarded(self._left, claim=False)
+        entered = self._guarded(self._entered)
+        left = self._guarded(self._left)
         state = self._state
 
         # What is asked first costs next to nothing: an evaluation may enter thousands of blocks on a step.
@@ -56,7 +55,7 @@ class AutocastWatch(Watcher):
 
         patches.around(_AUTOCAST, "__enter__", _itself, after_enter)
         patches.around(_AUTOCAST, "__exit__", _itself, after_exit)
-        asked = self._state.guarded(self._asked_for_cuda, claim=False)
+        asked = self._guarded(self._asked_for_cuda)
         patches.around(torch.cuda.amp.common, "amp_definitely_not_available", _itself, asked)
 
     def remove(self) -> None:
@@ -99,7 +98,7 @@ class AutocastWatch(Watcher):
         if (site, kind) in self._told:
             return
         self._told.add((site, kind))
-        block.first_node = next_number()
+        block.first_node = _next_node()
         site = shortened(site)
         block.columns = {
             "target": self._state.blocks.new_name(), "device_type": made.device, "dtype": dtype_name(made.fast_dtype),
@@ -117,10 +116,16 @@ class AutocastWatch(Watcher):
         if block is None or block.columns is None:
             return
         most = max(block.calls.values(), default=0) if block.columns["depth"] == 0 else None
-        made_within = next_number() - block.first_node
+        made_within = _next_node() - block.first_node
         self._log.finish(self._log.begin("autocast_exit", **block.columns, nodes=made_within, module_calls=most))
 
 
 def _itself(made: Any = None, *_: Any, **__: Any) -> Any:
     """Before the call: what is entered or left."""
     return made
+
+
+def _next_node() -> int:
+    """Return the number of the next node that autograd makes in this thread."""
+    ask: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+    return int(ask()) if ask is not None else 0

@@ -17,9 +17,8 @@ class Checkpoints(Watcher):
 
     def install(self, patches: Patches) -> None:
         """Put its wrappers in place."""
-        # Before the training: it may be another thread that loads.
-        before = self._state.guarded(self._before, claim=False)
-        after = self._state.guarded(self._log.finish, claim=False)
+        before = self._guarded(self._before)
+        after = self._guarded(self._log.finish)
         patches.around(torch.optim.Optimizer, "load_state_dict", before, after)
 
     def _before(self, optimizer: Any, state: Any = None, *_: Any, **named: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class CommHooks(Watcher):
 
     def install(self, patches: Patches) -> None:
         """Wrap it."""
-        safe = self._state.guarded
+        safe = self._guarded
         patches.around(DistributedDataParallel, "register_comm_hook", safe(self._before), safe(self._log.finish))
 
     def _before(self, _: Any, state: Any, hook: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class Exceptions(Watcher):
     def install(self, patches: Patches) -> None:
         """Put the wrapper in place."""
         leave = torch.autocast.__exit__
-        noted = self._state.guarded(self._log.noted, claim=False)
+        noted = self._guarded(self._log.noted)
         raised = self._log.raised
 
         @wraps(leave)

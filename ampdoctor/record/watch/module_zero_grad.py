@@ -18,7 +18,7 @@ class ModuleZeroGrad(Watcher):
 
     def install(self, patches: Patches) -> None:
         """Put its wrappers in place."""
-        safe = self._state.guarded
+        safe = self._guarded
         patches.around(nn.Module, "zero_grad", safe(self._before), safe(self._after))
 
     def _before(self, module: Any, *_: Any, **__: Any) -> list[dict[str, Any]]:

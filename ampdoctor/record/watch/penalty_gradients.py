@@ -47,7 +47,7 @@ class PenaltyGradients(Watcher):
 
     def install(self, patches: Patches) -> None:
         """Put its wrapper in place."""
-        safe = self._state.guarded
+        safe = self._guarded
         before, after = safe(self._before_grad), safe(self._after_grad)
         patches.around(torch.autograd, "grad", before, after, everywhere=True)
 

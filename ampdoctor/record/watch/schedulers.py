@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from ampdoctor.record.patching import Patches
 
 
+class _Depth(threading.local):
+    """How many steps of schedulers this thread is in: several may build theirs before one is seen to train."""
+
+    now = 0
+
+
 class Schedulers(Watcher):
     """Watches `step` of every scheduler of torch's that counts its steps.
 
@@ -22,11 +29,11 @@ class Schedulers(Watcher):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._depth = 0
+        self._depth = _Depth()
 
     def install(self, patches: Patches) -> None:
         """Put its wrappers in place."""
-        safe = self._state.guarded
+        safe = self._guarded
         for kind in vars(lr_scheduler).values():
             if (
                 isinstance(kind, type)
@@ -37,10 +44,10 @@ class Schedulers(Watcher):
                 patches.around(kind, "step", safe(self._before), safe(self._after))
 
     def _before(self, scheduler: Any, *_: Any, **__: Any) -> tuple[dict[str, Any] | None, Any]:
-        self._depth += 1
+        self._depth.now += 1
         optimizer = getattr(scheduler, "optimizer", None)
         # A scheduler of several steps them all, and each takes a first one when it is made.
-        inner = self._depth > 1 or vars(scheduler).get("_step_count") == 0
+        inner = self._depth.now > 1 or vars(scheduler).get("_step_count") == 0
         if inner or not isinstance(optimizer, torch.optim.Optimizer):
             return None, None
         name = self._state.optimizers.name(optimizer)
@@ -50,7 +57,7 @@ class Schedulers(Watcher):
     def _after(self, token: tuple[dict[str, Any] | None, Any] | None, _: Any, error: BaseException | None) -> None:
         if token is None:
             return
-        self._depth -= 1
+        self._depth.now -= 1
         call, optimizer = token
         if call is not None:
             call["lr_after"] = _rate(optimizer, "lr")

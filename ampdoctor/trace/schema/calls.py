@@ -69,8 +69,8 @@ class CallRow:
     )
     stale_casts: int | None = nullable(
         INT,
-        "backward: half copies of trained weights in the graph that are older than the last step of the optimizer "
-        "which trains them (examined steps).",
+        "backward: half copies of trained weights in the graph that an earlier backward pass has met too, before the "
+        "last step of the optimizer which trains them (examined steps).",
     )
     ratio_error: float | None = nullable(
         FLOAT,

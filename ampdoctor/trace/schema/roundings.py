@@ -35,7 +35,7 @@ class RoundingRow:
     calls: int = required(INT, "Calls added up; watched: the operations seen.")
     numel: int = required(INT, "Elements.")
     largest: float | None = nullable(FLOAT, "Largest finite magnitude before the rounding.")
-    rms: float | None = nullable(FLOAT, "phases: root mean square.", "rad")
+    rms: float | None = nullable(FLOAT, "phases (in radians), sent: root mean square before the rounding.")
     changed: int | None = nullable(INT, "integers: elements that were changed.")
     distinct: int | None = nullable(INT, "integers: different numbers before, of those looked at.")
     distinct_after: int | None = nullable(INT, "integers: different numbers left of them.")

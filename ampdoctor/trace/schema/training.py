@@ -148,7 +148,7 @@ class AccumulatorRow:
     dtype: str = required(STRING, "dtype of the total.")
     calls: int = required(INT, "Sums added up; one for each tensor.")
     totals: int | None = nullable(INT, "Different totals among them.")
-    numel: int = required(INT, "Elements of the totals.")
+    numel: int = required(INT, "Elements of the totals; of a large one, those looked at, spread evenly.")
     nonzero: int = required(INT, "Elements that FP32 would have changed.")
     absorbed: int = required(INT, "Those of nonzero that kept their value.")
     energy_absorbed: float | None = nullable(
@@ -187,7 +187,7 @@ class OptimizerRow:
 
     step: int = required(INT, "Step on which it was first seen.")
     optimizer: str = required(STRING, "Name of the optimizer (optimizer0).")
-    type: str = required(STRING, "Class name.")
+    type: str = required(STRING, "Class name; package.module.Class where it is none of torch.optim's own.")
     group: int = required(INT, "Index of the parameter group.")
     lr: float | None = nullable(FLOAT, "Learning rate.")
     weight_decay: float | None = nullable(FLOAT, "Weight decay.")
