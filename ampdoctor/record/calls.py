@@ -61,9 +61,9 @@ class CallWatch:
         around(scaler, "step", safe(self._before_scaler_step), safe(self._after_scaler_step))
         around(scaler, "update", safe(self._before_update), safe(self._after_update))
         around(scaler, "load_state_dict", early(self._before_scaler_load), early(self._log.finish))
-        around(optimizer, "zero_grad", safe(self._before_zero_grad), safe(self._log.finish))
+        around(optimizer, "zero_grad", early(self._before_zero_grad), early(self._log.finish))
         for name in ("clip_grad_norm_", "clip_grad_value_"):
-            around(torch.nn.utils, name, safe(self._before_clip(name)), safe(self._after_clip), everywhere=True)
+            around(torch.nn.utils, name, early(self._before_clip(name)), early(self._after_clip), everywhere=True)
         for watcher in self._watchers:
             watcher.install(self._patches)
         self._handles = [

@@ -71,17 +71,24 @@ class BufferPoisonedByOverflow(Rule):
         found = poisoned_buffers(run)
         if found is None:
             return
-        row, born = found.row, found.born
+        row = found.row
+        how = "an overflow" if found.seen else "most likely an overflow"
         others = f" (and {counted(found.buffers - 1, 'other buffer')})" if found.buffers > 1 else ""
         yield self.finding(
-            f"The buffer `{row.site}`{others} is poisoned: an overflow in FP16 reached it on step {found.step}, the "
+            f"The buffer `{row.site}`{others} is poisoned: {how} in FP16 reached it by step {found.step}, the "
             "parameters are finite and the training goes on, but in evaluation mode every output will be NaN.",
             evidence=_evidence(found),
             fixes=_fixes(run, found),
             location=Location((f"{row.site} (buffer)",), found.step, found.last),
-            confidence=Confidence.HIGH if born is not None else Confidence.MEDIUM,
+            confidence=_confidence(found),
             grade=Grade.OBSERVED,
         )
+
+
+def _confidence(found: Poisoned) -> Confidence:
+    if found.born is not None:
+        return Confidence.HIGH
+    return Confidence.MEDIUM if found.seen else Confidence.LOW
 
 
 def _evidence(found: Poisoned) -> list[Evidence]:

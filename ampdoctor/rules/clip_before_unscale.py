@@ -110,6 +110,7 @@ class ClipBeforeUnscale(Rule):
             lambda: _run(unscale=False, limit=0.5, norms=(9e3,), follow=True),
         ),
         Example("never active", lambda: _run(unscale=False, limit=1e9)),
+        Example("a limit of infinity, which asks for the norm alone", lambda: _run(unscale=False, limit=math.inf)),
     )
     SICK = (
         Example("max_norm=1 on scaled gradients", lambda: _run(unscale=False)),
@@ -185,7 +186,7 @@ def _clips(run: Run) -> Iterator[_Clip]:
         for call in step.clips:
             size = call.norm if call.call == "clip_norm" else largest.get(step.step)
             finite = size is None or math.isfinite(size)
-            if step.scale != 1.0 and call.limit and finite:
+            if step.scale != 1.0 and call.limit and call.limit < math.inf and finite:
                 yield _Clip(step, call, call.limit, size)
 
 

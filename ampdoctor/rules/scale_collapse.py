@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
-def _run(skipped: list[bool], losses: list[float], scale: float = 65536.0) -> RunBuilder:
+def _run(skipped: list[bool], losses: list[float], scale: float = 65536.0, *, taken: bool = False) -> RunBuilder:
     run = RunBuilder(device="cuda: NVIDIA A100")
     for skip, loss in zip(skipped, losses, strict=True):
-        run.step(loss=loss, loss_scale=scale, found_inf=skip, applied=not skip)
+        run.step(loss=loss, loss_scale=scale, found_inf=skip, applied=taken or not skip)
         after = scale / 2 if skip else scale
-        run.scaler("skip" if skip else "step", scale=scale, found_inf=skip)
+        if not taken:
+            run.scaler("skip" if skip else "step", scale=scale, found_inf=skip)
         run.scaler("backoff" if skip else "hold", scale=scale, scale_after=after)
         scale = after
     return run
@@ -87,6 +88,7 @@ class ScaleCollapse(Rule):
     }
     HEALTHY = (
         Example("six backoffs from 65536", lambda: _run([True] * 6 + [False] * 30, [2.3] * 36)),
+        Example("steps that are taken all the same", lambda: _run([True] * 40, [math.nan] * 40, taken=True)),
         Example("one skip now and then", lambda: _run(([False] * 9 + [True]) * 4, [2.3] * 40)),
         Example("settled below 1, and training", lambda: _run([True] * 18 + [False] * 30, [2.3] * 48)),
     )
@@ -99,8 +101,10 @@ class ScaleCollapse(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        for updates in scale_updates(run).values():
-            streak = list(takewhile(lambda u: u.event == "backoff", reversed(updates)))[::-1]
+        for scaler, updates in scale_updates(run).items():
+            taken = _taken(run, scaler)
+            skips = takewhile(lambda u: u.event == "backoff" and u.step not in taken, reversed(updates))  # noqa: B023
+            streak = list(skips)[::-1]
             if streak and self._collapsed(run, streak):
                 yield self._finding(run, updates, streak)
 
@@ -118,7 +122,7 @@ class ScaleCollapse(Rule):
         evidence = [
             Evidence(
                 "skips_in_a_row", len(streak),
-                f"The last {counted(len(streak), 'step')} ({percent(share)} of the run) were all skipped.",
+                f"The last {counted(len(streak), 'update')} of the scaler ({percent(share)} of all) followed a skip.",
             ),
             Evidence(
                 "final_scale", last.after,
@@ -144,6 +148,12 @@ class ScaleCollapse(Rule):
             confidence=Confidence.LOW if diverged else Confidence.HIGH,
             grade=Grade.OBSERVED if judged is None else Grade.MEASURED,
         )  # fmt: skip
+
+
+def _taken(run: Run, scaler: str) -> set[int]:
+    """Return the steps that were taken without the scaler being asked: what is wrong there is the order of calls."""
+    asked = {row.step for row in run.scaler if row.scaler == scaler and row.event in {"skip", "step"}}
+    return {s.step for s in run.steps if s.applied} - asked
 
 
 def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> int:

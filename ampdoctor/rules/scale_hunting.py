@@ -97,7 +97,10 @@ class ScaleHunting(Rule):
         interval = config.growth_interval if config is not None else None
         low, high = min(u.after for u in settled), max(u.after for u in settled)
         evidence = [
-            Evidence("skipped_share", share, f"{percent(share)} of {counted(len(settled), 'step')} are skipped."),
+            Evidence(
+                "skipped_share", share,
+                f"{percent(share)} of {counted(len(settled), 'update')} of the scaler follow a skip.",
+            ),
             Evidence(
                 "rounds", rounds,
                 f"{rounds} times the next change after a rise of the scale was an overflow that took it back, with a "

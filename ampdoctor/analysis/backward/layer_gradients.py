@@ -78,7 +78,7 @@ class Depth:
 
     @property
     def trend(self) -> float:
-        """Of the pairs of layers whose gradients are more than a binade apart, the share with the earlier one's smaller.
+        """Of the pairs of layers whose gradients are a binade apart, the share with the smaller one earlier.
 
         Of the rest nothing is said: where activations fade on the way up as gradients do on the way down, the weight
         gradients of many layers are alike.

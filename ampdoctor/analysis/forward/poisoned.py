@@ -26,6 +26,7 @@ class Poisoned:
         last: the last step on which they were seen.
         born: the activation in FP16 that was the first not to be finite; None where that step was not examined.
         skipped: the last step before that the scaler skipped, where there is one.
+        seen: an operation, an activation or a skip tells of the overflow; else it is only the likeliest cause.
         trained: steps with a finite loss after it.
     """
 
@@ -35,6 +36,7 @@ class Poisoned:
     born: TensorRow | None
     skipped: int | None
     trained: int
+    seen: bool = True
 
     @property
     def step(self) -> int:
@@ -61,6 +63,14 @@ def poisoned_buffers(run: Run) -> Poisoned | None:
     born = next((b for b in births if b.dtype == "float16"), None)
     made = any(c.birth.overflows for step, c in causes(run).items() if step <= first.step)
     # Something that is not finite and not FP16 came first: data, or a division by zero.
-    if born is None and not made and (births or skipped is None):
+    if born is None and not made and births:
         return None
-    return Poisoned(first, len(bad), max(r.step for r in rows), born, skipped, trained)
+    return Poisoned(
+        first,
+        len(bad),
+        max(r.step for r in rows),
+        born,
+        skipped,
+        trained,
+        seen=made or born is not None or skipped is not None,
+    )

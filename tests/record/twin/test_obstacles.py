@@ -82,7 +82,8 @@ def test_an_error_in_a_thread_of_autograd_s_leaves_no_mode_behind(tmp_path: Path
                 loss = out.float().square().mean()
             loss.backward()
             optimizer.step()
-            assert (torch._C._len_torch_dispatch_stack() == 1) == (step == EARLY - 1)
+            if step >= EARLY:
+                assert torch._C._len_torch_dispatch_stack() == 0
     assert torch._C._len_torch_dispatch_stack() == 0
 
 

@@ -127,6 +127,7 @@ def _scaler(*events: tuple[str, float], loss: float = 2.3, start: float = 65536.
         run.step(loss=value, loss_scale=scale, found_inf=event == "backoff")
         if event == events[0][0] and len(run._rows["steps"]) == 1:
             run.scaler("seen", enabled=True, scale=scale, growth_interval=2, growth_factor=2.0)
+        run.scaler("skip" if event == "backoff" else "step", scale=scale, found_inf=event == "backoff")
         run.scaler(event, scale=scale, scale_after=scale * factor)
         scale *= factor
     return run
