@@ -42,6 +42,12 @@ def _run(
     return run
 
 
+def _unasked() -> RunBuilder:
+    """`unscale_`, then `optimizer.step()` on infinite gradients, then `update()`."""
+    run = _run(unscale=True).step(loss=math.nan).call("update", target="scaler0")
+    return run.scaler("backoff", scale=1024.0, scale_after=512.0)
+
+
 class ScalerBypassed(Rule):
     """`optimizer.step()` is called on gradients that are still multiplied by the loss scale.
 
@@ -76,7 +82,11 @@ class ScalerBypassed(Rule):
         Example("divided by hand", lambda: _run(resized=1 / 1024)),
         Example("scaled gradients that are cleared", lambda: _run(cleared=True)),
     )
-    SICK = (Example("the scale is left in", _run), Example("sizes unknown", lambda: _run(resized=None)))
+    SICK = (
+        Example("the scale is left in", _run),
+        Example("sizes unknown", lambda: _run(resized=None)),
+        Example("unscaled, and infinities are taken", _unasked),
+    )
 
     def check(self, run: Run) -> Iterator[Finding]:
         taken = taken_steps(run)
@@ -86,6 +96,8 @@ class ScalerBypassed(Rule):
             cases = [t for t in own if _bypassed(t) and id(t.call) not in followed]
             if cases and not self._divided(run, cases):
                 yield self._finding(run, own, cases)
+            elif (unchecked := _unchecked(run, own)) is not None:
+                yield self._infinite(run, *unchecked)
 
     def _divided(self, run: Run, cases: list[Taken]) -> bool:
         """Whether the user's code divides the gradients, or whether none of the cases is sure to concern them."""
@@ -132,12 +144,42 @@ class ScalerBypassed(Rule):
             confidence=Confidence.HIGH if sized is not None else Confidence.MEDIUM,
         )
 
+    def _infinite(self, run: Run, taken: Taken, broken: int) -> Finding:
+        kind, source = type_of(run, taken.optimizer), source_of(taken.call)
+        text = f"After step {taken.step} the scaler backs off: its gradients were infinite, and {kind} took them."
+        return self.finding(
+            f"{kind} steps on infinite gradients: optimizer.step() after scaler.unscale_() does not look for them, "
+            "scaler.step(optimizer) would.",
+            evidence=[
+                Evidence("step_taken", taken.step, text),
+                Evidence("first_nonfinite_step", broken, f"The loss is NaN or infinite from step {broken} on."),
+            ],
+            fixes=[_fix(source, kind, taken.scale or 1.0)],
+            location=Location((), taken.step, broken, source=source),
+        )
+
+
+def _unchecked(run: Run, own: list[Taken]) -> tuple[Taken, int] | None:
+    """Return the step that took infinities which a scaler had seen, and the step from which the loss is not finite."""
+    backoffs = {row.step for row in run.scaler if row.event == "backoff"}
+    broken = next((s.step for s in run.steps if s.loss is not None and not math.isfinite(s.loss)), None)
+    if broken is None:
+        return None
+    # The scaler's update comes after the optimizer's step, and so belongs to the next one.
+    by_hand = (t for t in own if t.call.call == "optimizer_step" and broken - 2 <= t.step <= broken)
+    harm = (t for t in by_hand if _unscaled(t) and {t.step, t.step + 1} & backoffs)
+    return next(((t, broken) for t in harm), None)
+
+
+def _unscaled(taken: Taken) -> bool:
+    return any(c.call == "unscale" and c.target == taken.optimizer for c in taken.calls)
+
 
 def _bypassed(taken: Taken) -> bool:
     """Whether an optimizer stepped by itself, on gradients that were scaled and not unscaled by a scaler."""
     if taken.call.call != "optimizer_step" or not taken.scaled or taken.scale in {None, 1.0}:
         return False
-    return not any(c.call == "unscale" and c.target == taken.optimizer for c in taken.calls)
+    return not _unscaled(taken)
 
 
 def _fix(source: str | None, kind: str, scale: float) -> Fix:
