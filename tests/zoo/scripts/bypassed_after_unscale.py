@@ -1,4 +1,4 @@
-"""Gradients are unscaled by the scaler, and the optimizer then steps by itself: an overflow is in the weights at once."""
+"""Gradients are unscaled by the scaler, and the optimizer steps by itself: an overflow is in the weights at once."""
 # expect: scaler-bypassed
 
 import torch
