@@ -119,7 +119,7 @@ class ActivationOverflow(Rule):
     after = (
         "attention-overflow", "norm-overflow", "loss-overflow", "mask-constant-overflow", "eps-underflow",
         "buffer-poisoned-by-overflow", "log-of-zero-underflow", "cancellation-half", "scaler-bypassed",
-        "optimizer-stepped-twice", "gradient-penalty-scaled", "nan-not-precision",
+        "optimizer-stepped-twice", "gradient-penalty-scaled",
     )  # fmt: skip
     thresholds = {
         "steps_error": Threshold(3, "three such steps are no accident of one batch"),

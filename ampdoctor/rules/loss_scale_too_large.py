@@ -134,7 +134,7 @@ class LossScaleTooLarge(Rule):
     severity = Severity.ERROR
     needs = ("steps", "tensors")
     after = (
-        "activation-overflow", "backward-under-autocast", "nan-not-precision", "scaler-bypassed",
+        "activation-overflow", "backward-under-autocast", "scaler-bypassed",
         "optimizer-stepped-twice", "gradient-penalty-scaled", "stale-inf-grads",
     )  # fmt: skip
     thresholds = {

@@ -88,7 +88,7 @@ class NanNotPrecision(Rule):
     severity = Severity.ERROR
     needs = ("steps",)
     after = (
-        "scaler-bypassed", "optimizer-stepped-twice", "adam-eps-underflow",
+        "scaler-bypassed", "optimizer-stepped-twice", "loss-scale-too-large", "adam-eps-underflow",
         "gradient-penalty-scaled", "scaler-update-mid-iteration", "accum-unscale-mixed", "stale-inf-grads",
         "scaler-state-not-restored",
     )  # fmt: skip

@@ -239,8 +239,8 @@ def test_looking_ends_in_the_middle_of_a_step_that_it_takes_long_in(
     monkeypatch.setattr(Accumulators, "_outside", counted)
     total = torch.zeros(8, dtype=torch.bfloat16)
 
-    assert _train(recording, lambda *_: [total.add_(1.0) for _ in range(100)]) == []
-    assert not any(s.totals_watched for s in recording.run.steps)
+    rows = _train(recording, lambda *_: [total.add_(1.0) for _ in range(100)])
+    assert sum(row.calls for row in rows) < 10
     assert 0 < len(seen) < 10
     assert torch.equal(total, torch.full((8,), 256.0, dtype=torch.bfloat16))  # where BF16 stands still
 

@@ -52,7 +52,7 @@ def test_killed_at_any_moment_every_complete_batch_is_read_back(tmp_path: Path) 
         assert set(steps[:-1]) <= whole
         lengths.append(len(steps))
     assert lengths[0] == 0
-    assert max(lengths) > 5
+    assert max(lengths) > 2
 
 
 @pytest.mark.slow

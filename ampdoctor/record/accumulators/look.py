@@ -20,12 +20,12 @@ _FIRST = frozenset({1, 3, 6, 12, 24, 48})
 _EVERY = 97
 """A prime: totals that are cleared every hundred steps are seen at every age."""
 
-_FREE_SECONDS = 1.0
+_FREE_SECONDS = 3.0
 _SHARE = 0.01
 """Largest share of the run's time beyond those seconds."""
 
-_STEP_SECONDS = 0.5
-"""Most of them that one step may take; what is beyond it is not looked at, and the step was not seen whole."""
+_STEP_SECONDS = 3.0
+"""Most of them that one step may take; what is beyond it is not looked at, and what was seen until then is told."""
 
 
 class _Unplaced(Places):
@@ -49,7 +49,7 @@ class AccumulatorLook:
 
     def __init__(self, state: State, *, wanted: bool) -> None:
         self._state, self._wanted = state, wanted
-        self._due = False
+        self._due = self._cut = False
         self._wall = self._spent = 0.0
         self._log: StepLog | None = None
         self._follower: Accumulators | None = None
@@ -67,7 +67,7 @@ class AccumulatorLook:
         self._due |= log.step in _FIRST or (log.step > 0 and log.step % _EVERY == 0)
         if not self._due or busy or self._left() <= 0.0 or obstacle(asked=False) is not None:
             return
-        self._due = False
+        self._due = self._cut = False
         try:
             weights = [p for o in self._state.optimizers.live() for p in parameters_of(o)]
             self._log, self._follower = log, Accumulators(self._state, weights, self._over)
@@ -80,9 +80,9 @@ class AccumulatorLook:
         """The step is over: queue what was seen."""
         self._wall += wall_seconds
         log, follower, mode = self._log, self._follower, self._mode
-        whole = mode is not None and mode.on
+        sound = mode is not None and (mode.on or self._cut)
         self._take_off()
-        if log is not None and follower is not None and whole:
+        if log is not None and follower is not None and sound:
             log.totals_watched = True
             follower.finish(log)
 
@@ -107,7 +107,7 @@ class AccumulatorLook:
             return True
         if mode.seconds <= min(_STEP_SECONDS, self._left()):
             return False
-        mode.on = False
+        mode.on, self._cut = False, True
         self._state.guard.set_beneath(None)
         return True
 

@@ -24,7 +24,9 @@ class StepRow:
     lr: float | None = nullable(FLOAT, "Learning rate of the first parameter group.")
     examined: bool = required(BOOL, "Tensors were recorded on this step.")
     reason: str | None = nullable(STRING, "Why it was examined: first, interval, asked, or the vital that turned.")
-    totals_watched: bool | None = nullable(BOOL, "Sums into totals in half were looked at on this step (accumulators).")
+    totals_watched: bool | None = nullable(
+        BOOL, "Sums into totals in half were looked at on this step, from its start on (accumulators)."
+    )
     examination_ms: float | None = nullable(FLOAT, "ampdoctor's own time on this step.", "ms")
     allocated_bytes: int | None = nullable(INT, "CUDA memory allocated at the end of the step.", "bytes")
     peak_bytes: int | None = nullable(INT, "Peak of the CUDA memory allocated so far.", "bytes")

@@ -118,7 +118,7 @@ class Catching:
             return (Counterfactual("fp32"), wanted)
 
         def caught(worlds: Worlds, tensor: torch.Tensor, site: Any, *rest: Any) -> None:
-            if site[1] == "weight_grad":
+            if site[1] == "weight_grad" and worlds.carried:  # the first step is looked at without any
                 (twin,) = (c for c in worlds.carried if c.counterfactual == wanted)
                 self.found[".".join(site[::2])] = twin.values(tensor).clone()
             compare(worlds, tensor, site, *rest)
