@@ -55,7 +55,6 @@ class BufferPoisonedByOverflow(Rule):
     name = "buffer-poisoned-by-overflow"
     severity = Severity.ERROR
     needs = ("steps", "tensors")
-    after = ("nan-not-precision",)
     HEALTHY = (
         Example("a skipped step that left no trace", _run),
         Example("the -inf of a mask in a buffer", lambda: _run(neginf=4)),
