@@ -33,6 +33,9 @@ plain `ampdoctor run` in a fresh process. *First* is the first root finding; not
 NOT_PRECISION = "AMP7"
 """Codes of the rules that say that precision is not at fault."""
 
+PRECISION = ("AMP1", "AMP2", "AMP3", "AMP4", "AMP5")
+"""Codes of those that say that it is; AMP6 is about memory and speed."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -124,7 +127,7 @@ def _totals(rows: Sequence[Row]) -> list[str]:
         )
     code = {rule.name: rule.code for rule in discover()}
     not_precision = [r for r in rows if code.get(r.expected, "").startswith(NOT_PRECISION)]
-    blamed = sum(any(not code.get(t, "").startswith(NOT_PRECISION) for t in r.told) for r in not_precision)
+    blamed = sum(any(code.get(t, "").startswith(PRECISION) for t in r.told) for r in not_precision)
     return [
         *lines,
         "",
