@@ -58,6 +58,11 @@ def note(node: Node, key: str, value: object) -> None:
     node.metadata[key] = value
 
 
+def both(a: str | None, b: str | None) -> str | None:
+    """Return what is scaled of two things together, given what is of each."""
+    return a if a == b else "some"
+
+
 def mark_scaled(outputs: Iterable[torch.Tensor]) -> None:
     """Note that a scaler made `outputs`."""
     for output in outputs:

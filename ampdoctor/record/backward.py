@@ -11,7 +11,16 @@ import weakref
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.record.autograd_graph import CASTING, hand_factors, leaf_of, nodes, operation, scaled_share, site_below
+from ampdoctor.record.autograd_graph import (
+    CASTING,
+    both,
+    hand_factors,
+    leaf_of,
+    nodes,
+    operation,
+    scaled_share,
+    site_below,
+)
 from ampdoctor.record.likelihood_ratios import ratio_error
 from ampdoctor.record.tensors import HALVES, dtype_name
 
@@ -23,10 +32,6 @@ if TYPE_CHECKING:
 
     from ampdoctor.record.state import State
     from ampdoctor.record.tensors import TensorLog
-
-
-def _together(a: str | None, b: str | None) -> str | None:
-    return a if a == b else "some"
 
 
 class BackwardReader:
@@ -41,7 +46,7 @@ class BackwardReader:
         """Return the columns of the `calls` row, and follow the graph on an examined step."""
         self.release()
         shares = [scaled_share(root.grad_fn) for root in roots]
-        scaled = None if None in shares or not shares else reduce(_together, shares)
+        scaled = None if None in shares or not shares else reduce(both, shares)
         log = self._state.log
         log.pass_scale = log.scale if scaled in {"all", "some"} else None
         self._state.held_graphs.mark(log.step, roots)

@@ -9,6 +9,7 @@ from ampdoctor.analysis.advice.cures import device_type
 from ampdoctor.analysis.forward.operations import operations
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
+from ampdoctor.formats import HALF_DTYPES
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -136,4 +137,4 @@ def _work(run: Run, step: int) -> _Work | None:
 
 
 def _to_half(row: OpRow) -> bool:
-    return row.dtype_out in {"float16", "bfloat16"}
+    return row.dtype_out in HALF_DTYPES

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_in_order, source_of
 from ampdoctor.analysis.wording import counted, number, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule
@@ -111,7 +111,7 @@ class GradientPenaltyScaled(Rule):
 def _cases(run: Run) -> Iterator[_Case]:
     scales = {s.step: s.loss_scale for s in run.steps}
     passes: list[CallRow] = []
-    for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
+    for call in calls_in_order(run):
         if call.call not in {"grad", "backward"} or call.error is not None:
             continue
         if call.penalty_undivided:

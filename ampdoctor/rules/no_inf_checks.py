@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.advice.cures import comment
 from ampdoctor.analysis.calls.error_messages import NO_INF_CHECKS
 from ampdoctor.analysis.calls.exceptions import Failure, aftermath, calls_before, matching, place_of
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import source_of, when
 from ampdoctor.analysis.calls.scaler_windows import of_optimizer, window_before
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
@@ -98,7 +98,7 @@ def _case(run: Run, failure: Failure) -> tuple[str, list[Evidence], list[Fix]]:
         text = "Since the last update() there were 0 backward passes."
         told = [Evidence("backward_passes", 0, text)]
         return (f"scaler.step() is called for {name} without a backward pass before it", told, [_order(failure)])
-    cleared = [c for c in of_optimizer(window, name, "zero_grad") if (c.step, c.seq) > (last.step, last.seq)]
+    cleared = [c for c in of_optimizer(window, name, "zero_grad") if when(c) > when(last)]
     if cleared:
         line = source_of(cleared[0])
         at = f", at {line}" if line else ""

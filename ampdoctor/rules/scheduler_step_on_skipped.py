@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment, device_type
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_in_order, source_of, when
 from ampdoctor.analysis.calls.scale_updates import scale_updates
 from ampdoctor.analysis.calls.stepping import taken_steps
 from ampdoctor.analysis.wording import counted, number, percent, scale_code
@@ -144,20 +144,16 @@ class SchedulerStepOnSkipped(Rule):
 
 def _lines(run: Run) -> list[_Line]:
     """Return the schedulers by the line that steps them and their optimizer."""
-    outcomes = {
-        (t.call.step, t.call.seq): t.skipped
-        for t in taken_steps(run)
-        if t.call.call in {"scaler_step", "optimizer_step"}
-    }
+    outcomes = {when(t.call): t.skipped for t in taken_steps(run) if t.call.call in {"scaler_step", "optimizer_step"}}
     lines: dict[tuple[str, str | None, int | None], _Line] = {}
     since: dict[str, list[bool | None]] = {}
     passed: dict[tuple[str, str | None, int | None], int] = {}
-    for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
+    for call in calls_in_order(run):
         name = call.target
         if name is None or call.error is not None:
             continue
-        if (call.step, call.seq) in outcomes:
-            since.setdefault(name, []).append(outcomes[call.step, call.seq])
+        if when(call) in outcomes:
+            since.setdefault(name, []).append(outcomes[when(call)])
         elif call.call == "scheduler_step":
             key = (name, call.file, call.line)
             line = lines.setdefault(key, _Line(call.step, name))

@@ -9,6 +9,7 @@ from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.optimizers import class_name, optimizer_groups
 from ampdoctor.analysis.wording import scale_code
 from ampdoctor.finding import Fix, Grade
+from ampdoctor.formats import HALF_DTYPES
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
@@ -43,7 +44,7 @@ def comment(*parts: str | None) -> str:
 
 def half_weights(run: Run) -> bool:
     """Whether a trained module holds its parameters in FP16 or BF16."""
-    return any(m.trainable and {"float16", "bfloat16"} & set(m.dtypes) for m in run.modules)
+    return any(m.trainable and HALF_DTYPES & set(m.dtypes) for m in run.modules)
 
 
 def dynamic_scaler(run: Run, scale: float, expected: str, growth_interval: int | None = None) -> Fix:

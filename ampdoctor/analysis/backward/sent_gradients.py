@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.forward.roundings import roundings
 from ampdoctor.analysis.memo import once_per_run
-from ampdoctor.formats import FP16
+from ampdoctor.formats import FP16, HALF_DTYPES
 from ampdoctor.trace.run import histogram_of
 from ampdoctor.underflow import estimate_flushed
 
@@ -115,7 +115,7 @@ def _empty(run: Run, step: int) -> tuple[str, ...]:
     reached = {
         r.module
         for r in run.tensors("grad_output")
-        if r.step == step and r.zeros < r.numel and r.dtype not in {"float16", "bfloat16"}
+        if r.step == step and r.zeros < r.numel and r.dtype not in HALF_DTYPES
     }
     rows: list[TensorRow] = run.tensors("weight_grad", dtypes=["float32"])
     return tuple(r.site for r in rows if r.step == step and r.zeros == r.numel and r.module in reached)

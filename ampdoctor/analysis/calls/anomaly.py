@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.backward.gradient_range import gradient_range
 from ampdoctor.analysis.calls.error_messages import ANOMALY
 from ampdoctor.analysis.calls.exceptions import Failure, matching
+from ampdoctor.analysis.calls.order import when
 from ampdoctor.formats import FP16
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ def _gradients(run: Run, failure: Failure) -> list[TensorRow]:
 def _scale(run: Run, failure: Failure) -> float | None:
     """Return the loss scale of the pass: as recorded with its gradients, or as the scaler's last event has it."""
     by_gradient = next((r.loss_scale for r in _gradients(run, failure) if r.loss_scale), None)
-    at = (failure.row.step, failure.row.seq)
-    events = [s.scale_after or s.scale for s in run.scaler if (s.step, s.seq) < at]
+    at = when(failure.row)
+    events = [s.scale_after or s.scale for s in run.scaler if when(s) < at]
     return by_gradient or next((scale for scale in reversed(events) if scale), None)
 
 

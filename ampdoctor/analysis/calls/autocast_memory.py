@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.forward.operations import operations
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.formats import HALF_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TensorRow
 
-_HALVES = frozenset({"float16", "bfloat16"})
 _HALF_BYTES, _FP32_BYTES = 2, 4
 
 
@@ -51,7 +51,7 @@ def autocast_memory(run: Run) -> AutocastMemory | None:
 
 def _of_step(run: Run, step: int, rows: Sequence[TensorRow]) -> AutocastMemory | None:
     half = [r for r in rows if r.role == "activation" and _is_half(r) and r.slot.startswith("out")]
-    casting = {r.module for r in half if r.autocast in _HALVES}
+    casting = {r.module for r in half if r.autocast in HALF_DTYPES}
     weights = {r.site: r for r in rows if r.role == "weight" and r.dtype == "float32"}.values()
     # Vectors are casts of next to nothing, and embeddings are looked up in FP32.
     copied = [w for w in weights if w.module in casting and len(w.shape) > 1]
@@ -69,7 +69,7 @@ def _of_step(run: Run, step: int, rows: Sequence[TensorRow]) -> AutocastMemory |
 
 
 def _is_half(row: TensorRow) -> bool:
-    return row.dtype in _HALVES and row.grad_enabled
+    return row.dtype in HALF_DTYPES and row.grad_enabled
 
 
 def _elements(rows: Iterable[TensorRow]) -> int:
@@ -82,5 +82,5 @@ def _elements_of_operations(run: Run, step: int) -> int:
     return sum(
         row.numel
         for row in rows
-        if row.direction == "forward" and row.dtype_out in _HALVES and "_to_copy" not in row.op
+        if row.direction == "forward" and row.dtype_out in HALF_DTYPES and "_to_copy" not in row.op
     )

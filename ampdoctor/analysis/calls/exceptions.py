@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_in_order, source_of, when
 from ampdoctor.analysis.columns import recorded_dtypes
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.wording import counted
@@ -62,7 +62,7 @@ class Failure:
 def failures(run: Run) -> tuple[Failure, ...]:
     """Return every exception that was recorded, in order."""
     found = []
-    for row in _ordered(run):
+    for row in calls_in_order(run):
         if row.error:
             kind, _, message = row.error.partition(": ")
             found.append(Failure(row, kind, message))
@@ -76,8 +76,8 @@ def matching(run: Run, *patterns: re.Pattern[str]) -> list[Failure]:
 
 def calls_before(run: Run, failure: Failure) -> list[CallRow]:
     """Return the calls that succeeded before `failure`, in order."""
-    end = (failure.row.step, failure.row.seq)
-    return [c for c in _ordered(run) if (c.step, c.seq) < end and c.error is None]
+    end = when(failure.row)
+    return [c for c in calls_in_order(run) if when(c) < end and c.error is None]
 
 
 @once_per_run
@@ -133,7 +133,3 @@ def by_place(found: Sequence[Failure]) -> list[list[Failure]]:
     for failure in found:
         groups.setdefault(failure.source, []).append(failure)
     return list(groups.values())
-
-
-def _ordered(run: Run) -> list[CallRow]:
-    return sorted(run.calls, key=lambda c: (c.step, c.seq))

@@ -9,7 +9,7 @@ from ampdoctor.analysis.memo import once_per_run
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
-    from ampdoctor.trace.schema import CallRow
+    from ampdoctor.trace.schema import CallRow, ScalerRow
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,24 @@ class ScaledStep:
     clips: tuple[CallRow, ...]
 
 
+def when(row: CallRow | ScalerRow) -> tuple[int, int]:
+    """Return when a call was made or a scaler did something, in the order that both share."""
+    return row.step, row.seq
+
+
+@once_per_run
+def calls_in_order(run: Run) -> tuple[CallRow, ...]:
+    """Return all calls in the order in which they were made; rows are in that in which their steps were written."""
+    return tuple(sorted(run.calls, key=when))
+
+
 @once_per_run
 def scaled_steps(run: Run) -> tuple[ScaledStep, ...]:
     """Return every optimizer step that went through an enabled scaler, in order."""
     scales = {(row.step, row.optimizer): row.scale for row in run.scaler if row.event in {"step", "skip"}}
     reach = Reach(run)
     follower = _Follower(scales, reach)
-    for call in sorted(run.calls, key=lambda c: (c.step, c.seq)):
+    for call in calls_in_order(run):
         if call.error is None:
             follower.take(call)
     return tuple(follower.found)

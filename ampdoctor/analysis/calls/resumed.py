@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.order import when
 from ampdoctor.analysis.loss import EDGE_STEPS, loss_curve
 
 if TYPE_CHECKING:
@@ -40,19 +41,19 @@ def resumed(run: Run) -> Iterator[Resumed]:
         if load.target not in optimizers or not _trained(run, load):
             continue
         steps = [r for r in run.scaler if r.event in {"step", "skip"} and r.optimizer == load.target]
-        first = next((r for r in steps if _place(r) > _place(load)), None)
+        first = next((r for r in steps if when(r) > when(load)), None)
         if first is None or any(c.target == first.scaler for c in loads):
             continue
         updates = [
             r for r in run.scaler
             if r.scaler == first.scaler and r.event in {"growth", "backoff", "hold"}
         ]  # fmt: skip
-        if any(_place(r) < _place(load) for r in updates):
+        if any(when(r) < when(load) for r in updates):
             continue  # the scaler itself has lived on
         backoffs = tuple(takewhile(lambda r: r.event == "backoff", updates))
         earlier = [
             s for r in run.scaler
-            if _place(r) < _place(load) and (s := r.scale_after or r.scale) is not None
+            if when(r) < when(load) and (s := r.scale_after or r.scale) is not None
         ]  # fmt: skip
         yield Resumed(load, first.scaler, backoffs, earlier[-1] if earlier else None)
 
@@ -71,7 +72,3 @@ def _trained(run: Run, load: CallRow) -> bool:
     start = [loss for step, loss in losses if step < load.step][:EDGE_STEPS]
     now = [loss for step, loss in losses if step >= load.step][:EDGE_STEPS]
     return bool(start and now) and max(now) < min(start)
-
-
-def _place(row: CallRow | ScalerRow) -> tuple[int, int]:
-    return row.step, row.seq

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.calls.error_messages import STEPPED_ALREADY, UNSCALED_AFTER_STEP, UNSCALED_ALREADY
 from ampdoctor.analysis.calls.exceptions import Failure, calls_before, matching
+from ampdoctor.analysis.calls.order import when
 from ampdoctor.analysis.memo import once_per_run
 
 if TYPE_CHECKING:
@@ -95,5 +96,5 @@ def _by_end_of_gradients(window: Sequence[CallRow], earlier: CallRow | None, opt
 
 
 def _since(window: Sequence[CallRow], earlier: CallRow | None, *kinds: str) -> list[CallRow]:
-    start = (earlier.step, earlier.seq) if earlier is not None else (-1, -1)
-    return [c for c in window if c.call in kinds and (c.step, c.seq) > start]
+    start = when(earlier) if earlier is not None else (-1, -1)
+    return [c for c in window if c.call in kinds and when(c) > start]

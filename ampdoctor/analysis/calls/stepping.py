@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import Reach
+from ampdoctor.analysis.calls.order import Reach, calls_in_order
 from ampdoctor.analysis.memo import once_per_run
 
 if TYPE_CHECKING:
@@ -67,15 +67,11 @@ class Taken:
 def taken_steps(run: Run) -> tuple[Taken, ...]:
     """Return every step of every optimizer, in order."""
     follower = _Follower(run)
-    for call in sorted(run.calls, key=_place):
+    for call in calls_in_order(run):
         # One that failed has done nothing; but a step that was asked for is still a step.
         if call.error is None:
             follower.take(call)
     return tuple(follower.taken)
-
-
-def _place(row: CallRow) -> tuple[int, int]:
-    return row.step, row.seq
 
 
 class _Follower:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.order import when
 from ampdoctor.analysis.calls.stepping import Taken, taken_steps
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def mixed_steps(run: Run) -> Iterator[Mixed]:
         between = [
             c for c in taken.calls
             if c.call == "unscale" and c.target == taken.optimizer
-            and _place(passes[0]) < _place(c) < _place(passes[-1])
+            and when(passes[0]) < when(c) < when(passes[-1])
         ]  # fmt: skip
         if between:
             yield Mixed(taken, between[0], len(taken.scaled), len(between))
@@ -70,18 +71,18 @@ def crossed_steps(run: Run) -> Iterator[Crossed]:
     scalers = {(r.step, r.optimizer): r.scaler for r in run.scaler if r.event in {"step", "skip"}}
     moves = _Moves(run)
     for taken in taken_steps(run):
-        passes = [_place(b) for b in taken.scaled if b.optimizers is not None]
+        passes = [when(b) for b in taken.scaled if b.optimizers is not None]
         if taken.scaler is None or not passes:
             continue
-        waiting = [c for c in taken.calls if _place(c) > passes[0]]
+        waiting = [c for c in taken.calls if when(c) > passes[0]]
         others = [
             c for c in waiting
             if c.call == "scaler_step" and scalers.get((c.step, c.target)) == taken.scaler
         ]  # fmt: skip
         updates = [c for c in waiting if c.call == "update" and c.target == taken.scaler]
-        early = [u for u in updates if others and _place(u) > _place(others[0])]
+        early = [u for u in updates if others and when(u) > when(others[0])]
         if early:
-            before = [c for c in waiting if _place(c) < _place(early[0])]
+            before = [c for c in waiting if when(c) < when(early[0])]
             other = [c for c in others if c in before][-1].target or ""
             unscaled = any(c.call == "unscale" and c.target == taken.optimizer for c in before)
             yield Crossed(taken, early[0], other, unscaled, moves.by(early[0]))
@@ -105,11 +106,7 @@ class _Moves:
         for scaler, step, seq, factor in rows:
             before = [c for c in updates.get((scaler, step), ()) if c.seq < seq]
             if before:
-                self._by[_place(max(before, key=_place))] = factor
+                self._by[when(max(before, key=when))] = factor
 
     def by(self, call: CallRow) -> float:
-        return self._by.get(_place(call), 1.0)
-
-
-def _place(call: CallRow) -> tuple[int, int]:
-    return call.step, call.seq
+        return self._by.get(when(call), 1.0)

@@ -26,7 +26,7 @@ from ampdoctor.record.accumulators.sums import (
 from ampdoctor.record.callsite import full_call_site
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import HALVES, dtype_name
-from ampdoctor.record.twin.operations import Kind, tensors_of
+from ampdoctor.record.twin.operations import Kind, nth, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,10 +102,10 @@ class Accumulators:
         def then(result: Any) -> None:
             self._made(operation, result, origins)
             for n, total, scaling in scaled:
-                self._scale(total if in_place else _nth(result, n), scaling)
+                self._scale(total if in_place else nth(result, n), scaling)
             for n, (one, values, group) in sums.items():
                 # In place, a _foreach_ operation returns nothing.
-                self._take(one, values, group, one.total if one.in_place else _nth(result, n))
+                self._take(one, values, group, one.total if one.in_place else nth(result, n))
 
         return then
 
@@ -198,7 +198,3 @@ class Accumulators:
         if len(tensors) == 2:
             first, second = ({address(t), *self._origins.of([t])} for t in tensors)
             self._rows.compensate(first & second)
-
-
-def _nth(value: Any, n: int) -> Any:
-    return value[n] if isinstance(value, (list, tuple)) else value

@@ -15,7 +15,7 @@ from ampdoctor.record.accumulators.origins import address
 from ampdoctor.record.headroom import fits
 from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import HALVES
-from ampdoctor.record.twin.operations import tensors_of
+from ampdoctor.record.twin.operations import nth, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,8 +143,8 @@ def half_sums(operation: Operation) -> Iterator[tuple[int, HalfSum]]:
     if name not in _FUNCTIONS or not operation.args:
         return
     for n, total in _half_totals(operation.args[0]):
-        args = [_nth(a, n) for a in operation.args[1:]]
-        kwargs = {k: _nth(v, n) for k, v in operation.kwargs.items() if k not in operation.traits.writes}
+        args = [nth(a, n) for a in operation.args[1:]]
+        kwargs = {k: nth(v, n) for k, v in operation.kwargs.items() if k not in operation.traits.writes}
         parts = tuple(tensors_of([*args, *kwargs.values()]))
         if not all(measurable(p) and p.device == total.device and _fits_into(p, total) for p in parts):
             continue
@@ -181,7 +181,7 @@ def scalings(operation: Operation) -> Iterator[tuple[int, torch.Tensor, float]]:
     if name not in {"mul", "div"} or len(operation.args) < 2:
         return
     for n, total in _half_totals(operation.args[0]):
-        factor = _number(_nth(operation.args[1], n))
+        factor = _number(nth(operation.args[1], n))
         if factor:
             yield n, total, factor if name == "mul" else 1.0 / factor
 
@@ -214,7 +214,3 @@ def _number(value: Any) -> float | None:
         known = value.numel() == 1 and value.device.type == "cpu" and measurable(value)
         return float(value) if known else None
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def _nth(value: Any, n: int) -> Any:
-    return value[n] if isinstance(value, (list, tuple)) else value

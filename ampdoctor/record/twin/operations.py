@@ -171,6 +171,11 @@ class Operation:
                     yield from tensors_of(value)
 
 
+def nth(value: Any, n: int) -> Any:
+    """Return what belongs to the n-th tensor of a `_foreach_` operation: a list has one for each, all else is for all."""
+    return value[n] if isinstance(value, (list, tuple)) else value
+
+
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors in an argument or a result: a tensor, or a list or tuple of them."""
     if isinstance(value, torch.Tensor):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.autograd_graph import SCALED, leaf_of, nodes, note, operation, scaled_share
+from ampdoctor.record.autograd_graph import SCALED, both, leaf_of, nodes, note, operation, scaled_share
 from ampdoctor.record.quiet import in_backward, traced
 from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import tensors_in
@@ -64,7 +64,7 @@ class PenaltyGradients(Watcher):
         if create_graph is not True or in_backward() or traced():
             return None
         shares = [scaled_share(root.grad_fn) for root in tensors_in(outputs)]
-        return self._log.begin("grad", scaled=reduce(_together, shares) if shares else None)
+        return self._log.begin("grad", scaled=reduce(both, shares) if shares else None)
 
     def _after_grad(self, call: dict[str, Any] | None, result: Any, error: BaseException | None) -> None:
         if call is None:
@@ -103,10 +103,6 @@ class PenaltyGradients(Watcher):
             if gradient.grad_fn is not None:
                 note(gradient.grad_fn, PENALTY, True)
                 self._noted = self._state.log.step
-
-
-def _together(a: str | None, b: str | None) -> str | None:
-    return a if a == b else "some"
 
 
 def _norm(gradients: list[torch.Tensor]) -> torch.Tensor | None:

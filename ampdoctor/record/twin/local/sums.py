@@ -22,6 +22,7 @@ from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.local import bits, brain_sums
 from ampdoctor.record.twin.local.measures import MEASURES, Measure, add_up, pieces
 from ampdoctor.record.twin.local.natures import base_of, plain, plain_name
+from ampdoctor.record.twin.operations import nth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +78,7 @@ def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
     found = []
     for n, total in enumerate(totals if several else [totals]):
         parts, result = _increment(
-            name, [_nth(a, n) for a in operation.args[1:]], {k: _nth(v, n) for k, v in operation.kwargs.items()}, n
+            name, [nth(a, n) for a in operation.args[1:]], {k: nth(v, n) for k, v in operation.kwargs.items()}, n
         )
         here = totals[0].device if several else total.device
         if result is None or not all(_known(t, here) for t in (total, *parts)):
@@ -131,11 +132,6 @@ def _increment(
 
 def _alpha(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return kwargs.get("alpha", args[1] if len(args) > 1 else 1)
-
-
-def _nth(value: Any, n: int) -> Any:
-    """Return what belongs to the n-th total."""
-    return value[n] if isinstance(value, (list, tuple)) else value
 
 
 def _known(value: Any, device: torch.device) -> bool:
