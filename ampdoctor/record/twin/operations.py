@@ -172,7 +172,7 @@ class Operation:
 
 
 def nth(value: Any, n: int) -> Any:
-    """Return what belongs to the n-th tensor of a `_foreach_` operation: a list has one for each, all else is for all."""
+    """Return what belongs to the n-th tensor of a `_foreach_` operation: of a list an element, else what is for all."""
     return value[n] if isinstance(value, (list, tuple)) else value
 
 
