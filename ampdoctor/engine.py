@@ -9,6 +9,7 @@ from ampdoctor.causes import root_findings
 from ampdoctor.config import Config, rules_in_force
 from ampdoctor.diagnosis import Diagnosis, Examined, Ignored, NotRun
 from ampdoctor.precision import precision_used
+from ampdoctor.trace.rows import uncollected
 from ampdoctor.verdict import verdict_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
     """
     config = config or Config()
     in_force = rules_in_force(config) if rules is None else rules
-    said = _ask(run, in_force)
+    with uncollected():
+        said = _ask(run, in_force)
     roots = root_findings(said.findings, in_force, [s.step for s in run.steps if s.examined])
     kept, ignored = _without_accepted(roots, config)
     return Diagnosis(

@@ -151,6 +151,8 @@ EMPTY = ExponentHistogram(lowest=0, counts=np.zeros(0, dtype=np.int64))
 def merge(histograms: Iterable[ExponentHistogram]) -> ExponentHistogram:
     """Return the histogram of all elements together; that of no elements where there is none."""
     parts = list(histograms)
+    if len(parts) == 1:
+        return parts[0]
     filled = [h for h in parts if h.counts.size]
     lowest = min((h.lowest for h in filled), default=0)
     size = max((h.lowest + h.counts.size for h in filled), default=0) - lowest

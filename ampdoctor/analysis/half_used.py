@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 
 from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.twins.opinions import op_rows
 from ampdoctor.formats import HALF_DTYPES
@@ -38,5 +39,5 @@ def may_use_fp16(run: Run) -> bool:
     if "float16" in half_dtypes(run):
         return True
     entered = any(b.in_force and b.enter.dtype == "float16" for b in autocast_blocks(run))
-    hooks = any(c.call == "comm_hook" for c in run.calls)
+    hooks = bool(calls_named(run, "comm_hook"))
     return entered or hooks

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.analysis.advice.cures import comment, device_type
 from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.wording import counted, number
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -94,7 +95,7 @@ class AutocastCacheMemory(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        if any(c.call == "backward" for c in run.calls):
+        if calls_named(run, "backward"):
             return
         held = [h for b in autocast_blocks(run) if (h := _held(run, b)) is not None]
         material = [h for h in held if self._matters(h)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment, device_type, line_of
 from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_named, source_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.rules.base import Example, Rule
@@ -70,7 +70,7 @@ class AutocastStaleWeightCache(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        looked = [c for c in run.calls if c.call == "backward" and c.stale_casts is not None]
+        looked = [c for c in calls_named(run, "backward") if c.stale_casts is not None]
         stale = [c for c in looked if c.stale_casts]
         if not stale:
             return

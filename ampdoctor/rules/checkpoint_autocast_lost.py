@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.analysis.advice.cures import comment, device_type, line_of
 from ampdoctor.analysis.calls.autocast_blocks import autocast_line
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_named, source_of
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Location, Severity
 from ampdoctor.formats import HALF_DTYPES, title_of_dtype
@@ -112,7 +112,7 @@ class CheckpointAutocastLost(Rule):
 
 def _recomputed(run: Run) -> Iterator[_Recomputed]:
     """Yield the outputs that a backward pass has made again in a dtype in which the forward pass made none of them."""
-    passes = {(c.step, c.micro_batch): c for c in run.calls if c.call == "backward"}
+    passes = {(c.step, c.micro_batch): c for c in calls_named(run, "backward")}
     without: dict[tuple[int, str, str], list[TensorRow]] = {}
     for row in run.tensors("activation"):
         if not row.slot.startswith("out"):

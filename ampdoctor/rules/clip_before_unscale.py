@@ -6,7 +6,8 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampdoctor.analysis.calls.order import ScaledStep, scaled_steps, source_of
+from ampdoctor.analysis.calls.order import calls_named, source_of
+from ampdoctor.analysis.calls.scaled_steps import ScaledStep, scaled_steps
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -192,7 +193,7 @@ def _clips(run: Run) -> Iterator[_Clip]:
 
 def _largest_gradients(run: Run) -> dict[int, float]:
     """Return the largest element of any weight gradient by step, where a limit on elements makes it of interest."""
-    if not any(call.call == "clip_value" for call in run.calls):
+    if not calls_named(run, "clip_value"):
         return {}
     largest: dict[int, float] = {}
     for r in run.tensors("weight_grad"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.advice.cures import bf16_autocast, comment, line_of
 from ampdoctor.analysis.backward.limits import Limits
 from ampdoctor.analysis.backward.vanishing_case import lasting_case
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.calls.scaling import ScalingKind, loss_scaling
 from ampdoctor.analysis.columns import trains_in_fp16
 from ampdoctor.analysis.wording import counted
@@ -71,7 +72,7 @@ class ScalerDisabled(Rule):
         if seen is None or loss_scaling(run).kind is not ScalingKind.DISABLED:
             return
         half = [r for r in run.tensors("activation", dtypes=["float16"]) if r.grad_enabled]
-        if not trains_in_fp16(run) or not any(c.call == "backward" for c in run.calls):
+        if not trains_in_fp16(run) or not calls_named(run, "backward"):
             return
         case = lasting_case(run, Limits())
         harmed = case is not None and not case.harmless

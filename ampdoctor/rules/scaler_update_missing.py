@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment
 from ampdoctor.analysis.calls.exceptions import aftermath, place_of
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_named, source_of
 from ampdoctor.analysis.calls.scaler_windows import Misuse, Refusal, refusals
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Severity
@@ -104,7 +104,7 @@ class ScalerUpdateMissing(Rule):
 
 
 def _updates(run: Run) -> int:
-    return sum(c.call == "update" and c.error is None for c in run.calls)
+    return sum(c.error is None for c in calls_named(run, "update"))
 
 
 def _summary(run: Run, refusal: Refusal) -> str:

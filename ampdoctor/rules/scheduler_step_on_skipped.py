@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment, device_type
-from ampdoctor.analysis.calls.order import calls_in_order, source_of, when
+from ampdoctor.analysis.calls.order import calls_in_order, calls_named, source_of, when
 from ampdoctor.analysis.calls.scale_updates import scale_updates
 from ampdoctor.analysis.calls.stepping import taken_steps
 from ampdoctor.analysis.wording import counted, number, percent, scale_code
@@ -144,6 +144,8 @@ class SchedulerStepOnSkipped(Rule):
 
 def _lines(run: Run) -> list[_Line]:
     """Return the schedulers by the line that steps them and their optimizer."""
+    if not calls_named(run, "scheduler_step"):
+        return []
     outcomes = {when(t.call): t.skipped for t in taken_steps(run) if t.call.call in {"scaler_step", "optimizer_step"}}
     lines: dict[tuple[str, str | None, int | None], _Line] = {}
     since: dict[str, list[bool | None]] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import ScaledStep, scaled_steps, source_of
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.scaled_steps import ScaledStep, scaled_steps
 from ampdoctor.analysis.wording import counted, percent, scale_text
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold

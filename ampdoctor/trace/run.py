@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from ampdoctor.histogram import ExponentHistogram
 from ampdoctor.trace.info import RunInfo, read_info
@@ -36,6 +34,8 @@ from ampdoctor.trace.writer import table_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
 
 _Row = TypeVar("_Row")
 
@@ -155,12 +155,14 @@ class Run:
 
     def tensors(self, *roles: str, dtypes: Iterable[str] | None = None) -> list[TensorRow]:
         """Return the rows of `roles` (all without any) held in one of `dtypes` (all where None), in order."""
-        table = self.table("tensors")
-        if roles:
-            table = table.filter(pc.is_in(table["role"], pa.array(roles)))
-        if dtypes is not None:
-            table = table.filter(pc.is_in(table["dtype"], pa.array(list(dtypes), pa.string())))
-        return as_rows(table, TensorRow)
+        held = None if dtypes is None else set(dtypes)
+        wanted = set(roles)
+        return [r for r in self._tensors if (not wanted or r.role in wanted) and (held is None or r.dtype in held)]
+
+    @cached_property
+    def _tensors(self) -> list[TensorRow]:
+        """All tensors: what is read of a long run is few enough to keep, and many rules ask for it."""
+        return self._rows("tensors", TensorRow)
 
     def _rows(self, name: str, row: type[_Row]) -> list[_Row]:
         return as_rows(self.table(name), row)

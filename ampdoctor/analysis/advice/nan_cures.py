@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import comment, line_of, optimizer_type
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.finding import Fix, Grade
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_i
 
 def clip(run: Run) -> Fix:
     """Clip the gradients."""
-    by_scaler = any(c.call == "scaler_step" for c in run.calls)
+    by_scaler = calls_named(run, "scaler_step")
     line = comment(line_of(run, "scaler_step", "optimizer_step"))
     unscale = "scaler.unscale_(optimizer)  # clipping must see the gradients themselves\n"
     step = "scaler.step(optimizer)" if by_scaler else "optimizer.step()"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.forward.roundings import roundings
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.formats import FP16, HALF_DTYPES
@@ -50,7 +51,7 @@ class Sent:
 
 def comm_hook(run: Run) -> CallRow | None:
     """Return the call that registered a communication hook."""
-    return next((c for c in run.calls if c.call == "comm_hook" and c.error is None), None)
+    return next((c for c in calls_named(run, "comm_hook") if c.error is None), None)
 
 
 @once_per_run

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.order import calls_named, source_of
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.formats import HALF_DTYPES
 
@@ -63,8 +63,8 @@ class AutocastBlock:
 @once_per_run
 def autocast_blocks(run: Run) -> tuple[AutocastBlock, ...]:
     """Return the recorded blocks, in order."""
-    left = {call.target: call for call in run.calls if call.call == "autocast_exit"}
-    return tuple(AutocastBlock(call, left.get(call.target)) for call in run.calls if call.call == "autocast_enter")
+    left = {call.target: call for call in calls_named(run, "autocast_exit")}
+    return tuple(AutocastBlock(call, left.get(call.target)) for call in calls_named(run, "autocast_enter"))
 
 
 @once_per_run

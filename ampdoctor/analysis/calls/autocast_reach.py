@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.half_used import any_autocast, half_dtypes
 from ampdoctor.analysis.memo import once_per_run
 
@@ -41,7 +42,7 @@ class Missed:
 def missed_blocks(run: Run) -> Missed | None:
     """Return the blocks of `run` that do not reach what is trained; None where there are none, or some do."""
     asked = tuple(b for b in autocast_blocks(run) if b.asked)
-    threaded = tuple(c for c in run.calls if c.call == "threaded_call" and c.optimizers and not c.autocast)
+    threaded = tuple(c for c in calls_named(run, "threaded_call") if c.optimizers and not c.autocast)
     outputs = tuple(r for r in run.tensors("activation") if r.grad_enabled and r.slot.startswith("out"))
     devices = {m.device for m in run.modules if m.device}
     devices |= {c.device_type for c in threaded if c.device_type}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.backward.gradient_sites import NEGLIGIBLE
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.twins.measurement import RUN
 from ampdoctor.analysis.twins.opinions import twin_rows
@@ -54,7 +55,7 @@ class Island:
 @once_per_run
 def backward_islands(run: Run) -> tuple[Island, ...]:
     """Return the islands of the examined steps, in order."""
-    inside = [c for c in run.calls if c.call == "backward" and c.autocast in HALF_DTYPES]
+    inside = [c for c in calls_named(run, "backward") if c.autocast in HALF_DTYPES]
     if not inside:
         return ()
     rows: dict[int, list[TensorRow]] = defaultdict(list)

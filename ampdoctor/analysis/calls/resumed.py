@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import when
+from ampdoctor.analysis.calls.order import calls_named, when
 from ampdoctor.analysis.loss import EDGE_STEPS, loss_curve
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Resumed:
 
 def resumed(run: Run) -> Iterator[Resumed]:
     """Yield every resume of the kind Resumed, in order."""
-    loads = [c for c in run.calls if c.call == "load_state" and c.error is None]
+    loads = [c for c in calls_named(run, "load_state") if c.error is None]
     optimizers = {r.optimizer for r in run.scaler if r.optimizer}
     for load in loads:
         if load.target not in optimizers or not _trained(run, load):

@@ -7,6 +7,7 @@ from enum import Enum
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.columns import recorded_dtypes
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.wording import scale_text
@@ -88,7 +89,7 @@ class LossScaling:
 def loss_scaling(run: Run) -> LossScaling:
     """Return how the loss of `run` was scaled."""
     seen = [row for row in run.scaler if row.event == "seen"]
-    backwards = [row for row in run.calls if row.call == "backward" and row.factor is not None]
+    backwards = [row for row in calls_named(run, "backward") if row.factor is not None]
     factor = median(row.factor or 1.0 for row in backwards) if backwards else 1.0
     config = next((row for row in seen if row.enabled), None)
     if config is not None:
@@ -109,8 +110,7 @@ def hand_scales(run: Run) -> dict[int, float]:
     """Return the hand-written loss scale by step; empty where there is none."""
     if loss_scaling(run).kind is not ScalingKind.HAND_WRITTEN:
         return {}
-    backwards = [row for row in run.calls if row.call == "backward"]
-    return {row.step: scale for row in backwards if (scale := _hand_scale(row)) is not None}
+    return {row.step: scale for row in calls_named(run, "backward") if (scale := _hand_scale(row)) is not None}
 
 
 def _hand_scale(row: CallRow) -> float | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import Reach, calls_in_order
+from ampdoctor.analysis.calls.order import STEPS, calls_in_order, reach_of
 from ampdoctor.analysis.memo import once_per_run
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import CallRow
 
-STEPS = ("scaler_step", "optimizer_step")
 SCALED = ("all", "some")
 
 
@@ -79,9 +78,9 @@ class _Follower:
 
     def __init__(self, run: Run) -> None:
         self.taken: list[Taken] = []
-        self._reach = Reach(run)
+        self._reach = reach_of(run)
         self._events = {(r.step, r.optimizer): r for r in run.scaler if r.event in {"step", "skip"}}
-        self._optimizers = sorted({c.target for c in run.calls if c.call in STEPS and c.target})
+        self._optimizers = self._reach.stepped
         self._calls: dict[str, list[CallRow]] = {name: [] for name in self._optimizers}
         self._cleared: set[str] = set()
         self._last: dict[str, Taken] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import when
+from ampdoctor.analysis.calls.order import calls_named, reach_of, when
 from ampdoctor.analysis.calls.stepping import Taken, taken_steps
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def mixed_steps(run: Run) -> Iterator[Mixed]:
 
 def crossed_steps(run: Run) -> Iterator[Crossed]:
     """Yield every step of the kind Crossed of which it was recorded what its passes reach."""
+    if reach_of(run).only is not None:
+        return
     scalers = {(r.step, r.optimizer): r.scaler for r in run.scaler if r.event in {"step", "skip"}}
     moves = _Moves(run)
     for taken in taken_steps(run):
@@ -93,8 +95,8 @@ class _Moves:
 
     def __init__(self, run: Run) -> None:
         updates: dict[tuple[str | None, int], list[CallRow]] = {}
-        for call in run.calls:
-            if call.call == "update" and call.error is None:
+        for call in calls_named(run, "update"):
+            if call.error is None:
                 updates.setdefault((call.target, call.step), []).append(call)
         rows = [
             (r.scaler, r.step, r.seq, r.scale_after / r.scale)

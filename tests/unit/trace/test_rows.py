@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 from hypothesis import given
@@ -18,6 +18,7 @@ class _Row:
     flag: bool | None
     word: str | None
     numbers: list[int]
+    remark: str | None = None
 
 
 SCHEMA = pa.schema(
@@ -27,6 +28,7 @@ SCHEMA = pa.schema(
         ("flag", pa.bool_()),
         ("word", pa.string()),
         pa.field("numbers", pa.list_(pa.int64()), nullable=False),
+        ("remark", pa.string()),
     ]
 )
 
@@ -37,6 +39,7 @@ entries = st.fixed_dictionaries(
         "flag": st.none() | st.booleans(),
         "word": st.none() | st.sampled_from(["", "out", "weight", "µ"]),
         "numbers": st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+        "remark": st.none() | st.just("seldom"),
     }
 )
 
@@ -46,8 +49,8 @@ def test_rows_are_what_arrow_says(chunks: list[list[dict[str, object]]], cut: tu
     batches = [pa.RecordBatch.from_pylist(chunk, schema=SCHEMA) for chunk in chunks]
     table = pa.Table.from_batches(batches, schema=SCHEMA).slice(*cut)  # offsets that are not 0
     rows = as_rows(table, _Row)
-    assert [vars(row) for row in rows] == table.to_pylist()
-    assert [[type(v) for v in vars(row).values()] for row in rows] == [
+    assert [asdict(row) for row in rows] == table.to_pylist()
+    assert [[type(v) for v in asdict(row).values()] for row in rows] == [
         [type(v) for v in entry.values()] for entry in table.to_pylist()
     ]
 

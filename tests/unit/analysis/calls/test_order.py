@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import ScaledStep, scaled_steps, source_of
+from ampdoctor.analysis.calls.order import source_of
+from ampdoctor.analysis.calls.scaled_steps import ScaledStep, scaled_steps
 from ampdoctor.trace.builder import RunBuilder
 
 if TYPE_CHECKING:
