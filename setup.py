@@ -15,7 +15,8 @@ SAMPLE_RUNS = "ampdoctor_sample_runs"
 KERNEL = Extension(
     "ampdoctor.record.stats._kernel",
     ["ampdoctor/record/stats/kernel.c"],
-    extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra", "-Wno-unknown-pragmas"],
+    depends=["ampdoctor/record/stats/scan.h"],
+    extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
     extra_link_args=["-pthread"],
     py_limited_api=True,
     optional=True,
