@@ -27,7 +27,7 @@ lint: $(READY) ## Format check, lint, types, layers, spelling
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 
-docs: $(READY) ## Regenerate the rule catalogue and the generated parts of the README
+docs: $(READY) ## Regenerate the rule catalogue, the schema and the generated parts of the README
 	$(BIN)/python -m tools.docs
 
 bless: $(READY) ## Accept the present outputs as the expected ones

@@ -6,23 +6,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ampdoctor.finding import Finding
     from ampdoctor.rules.base import Rule
 
 
 def root_findings(
-    findings: Sequence[Finding], rules: Sequence[Rule], examined: Sequence[int] = ()
+    findings: Sequence[Finding], rules: Sequence[Rule], examined: Sequence[int] = (), harmed: Collection[int] = ()
 ) -> tuple[Finding, ...]:
     """Fold every finding under the root that explains it, and return the roots, worst and earliest first.
 
     A finding is a consequence where its rule names another's in `after` and that one was seen no later: by the first
-    of the `examined` steps after it at the latest, for what happens on other steps can't be seen. Chains end at the
-    first cause; a finding without a step is taken to have been there from the start.
+    of the `examined` steps after it at the latest, for what happens on other steps can't be seen. What begins on one of
+    the `harmed` steps shows on those alone: where two models take turns, steps of the other say nothing. Chains end at
+    the first cause; a finding without a step is taken to have been there from the start.
     """
+    harmed_and_seen = [step for step in examined if step in harmed]
+
+    def latest(start: int) -> int:
+        seen = harmed_and_seen if start in harmed else examined
+        return min((step for step in seen if step >= start), default=start)
+
     after = {rule.name: rule.after for rule in rules}
-    cause = {id(f): _cause(f, findings, after, examined) for f in findings}
+    cause = {id(f): _cause(f, findings, after, latest(_start(f))) for f in findings}
     root = {id(f): _root(f, cause) for f in findings}
     roots = [f for f in findings if root[id(f)] is f]
     folded = [replace(r, consequences=_sorted(f for f in findings if f is not r and root[id(f)] is r)) for r in roots]
@@ -41,10 +48,8 @@ def _root(finding: Finding, cause: dict[int, Finding | None]) -> Finding:
 
 
 def _cause(
-    finding: Finding, findings: Sequence[Finding], after: dict[str, tuple[str, ...]], examined: Sequence[int]
+    finding: Finding, findings: Sequence[Finding], after: dict[str, tuple[str, ...]], latest: int
 ) -> Finding | None:
-    start = _start(finding)
-    latest = min((step for step in examined if step >= start), default=start)
     candidates = [
         f
         for f in findings

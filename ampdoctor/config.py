@@ -12,7 +12,7 @@ from ampdoctor.errors import ConfigError, UnknownRuleError
 from ampdoctor.rules import discover, find_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from ampdoctor.finding import Finding
@@ -33,7 +33,8 @@ class Ignore:
     Attributes:
         rule: slug of the rule.
         reason: why; shown wherever the finding would have been.
-        site: glob over the finding's sites; the finding is ignored where all of its sites match.
+        site: glob over the finding's sites; the finding is accepted where all of its sites match, and not where only
+            some do: what happens at the others has not been accepted.
     """
 
     rule: str
@@ -44,6 +45,15 @@ class Ignore:
         """Whether `finding` is one of those accepted."""
         sites = finding.location.sites or ("",)
         return finding.name == self.rule and all(fnmatchcase(s, self.site) for s in sites)
+
+    def notice(self, findings: Sequence[Finding]) -> str:
+        """Return that this entry covers none of `findings`, in a sentence; empty where it covers one."""
+        if any(self.covers(finding) for finding in findings):
+            return ""
+        where = "" if self.site == "*" else f", site {self.site}"
+        found = any(finding.name == self.rule for finding in findings)
+        why = ". A finding is accepted only where all of its sites match" if found else ""
+        return f"An entry of [{SECTION}] matched nothing: rule {self.rule}{where}{why}."
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,10 @@ class Config:
     def reason_to_ignore(self, finding: Finding) -> str | None:
         """Return why the user accepts `finding`; None where they don't."""
         return next((entry.reason for entry in self.ignore if entry.covers(finding)), None)
+
+    def notices(self, findings: Sequence[Finding]) -> tuple[str, ...]:
+        """Return which entries cover none of `findings`, one sentence each."""
+        return tuple(notice for entry in self.ignore if (notice := entry.notice(findings)))
 
 
 def load_config(start: Path) -> Config:

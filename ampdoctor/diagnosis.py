@@ -55,10 +55,14 @@ class Examined:
             killed = "its process was killed before it could finish"
             unfinished = "its record was not completed (a full disk, or its process was killed)"
             gaps.append(f"the run was cut: {killed if run.info.exit_code else unfinished}")
+        if run.unfinished and run.elsewhere:
+            gaps.append(f"no end of the run was recorded: it goes on, or was killed, on {run.info.host}")
+        elif run.unfinished:
+            gaps.append("the run has not finished: only what it has recorded so far was judged")
         if run.info.status == "degraded":
             gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
         if not run.steps:
-            gaps.append("no optimizer step was seen")
+            gaps.append("no optimizer step was completed")
         if len(run.ranks) > 1:
             gaps.append(f"{len(run.ranks)} ranks recorded; only rank {run.ranks[0]} was judged")
         examined = sum(step.examined for step in run.steps)
@@ -80,6 +84,7 @@ class Diagnosis:
         crashed: rules that failed.
         ignored: findings that the user accepts.
         examined: what this rests on.
+        notices: what the user should know of the settings, in sentences.
     """
 
     run: str
@@ -91,6 +96,7 @@ class Diagnosis:
     crashed: tuple[NotRun, ...] = ()
     ignored: tuple[Ignored, ...] = ()
     examined: Examined = field(default_factory=lambda: Examined(0, 0, 0, 0))
+    notices: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[Finding, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.forward.forward_reach import harmed_steps
 from ampdoctor.causes import root_findings
 from ampdoctor.config import Config, rules_in_force
 from ampdoctor.diagnosis import Diagnosis, Examined, Ignored, NotRun
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Diagnosis", "Examined", "Ignored", "NotRun", "diagnose"]
 
+NO_STEP = "no step was completed"
+"""Why a rule is skipped on a run that ended, or raised, in its first step. It may speak, as of the exception, but where
+it does not, nothing is said of the steps that there were to come."""
+
 
 def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | None = None) -> Diagnosis:
     """Examine `run` with every rule and return what is wrong with it, by its cause.
@@ -34,11 +39,11 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
     in_force = rules_in_force(config) if rules is None else rules
     with uncollected():
         said = _ask(run, in_force)
-    roots = root_findings(said.findings, in_force, [s.step for s in run.steps if s.examined])
+    roots = root_findings(said.findings, in_force, [s.step for s in run.steps if s.examined], harmed_steps(run))
     kept, ignored = _without_accepted(roots, config)
     return Diagnosis(
         run=str(run.path or ""),
-        verdict=verdict_of(run, kept, [rule.rule for rule in said.crashed]),
+        verdict=verdict_of(run, kept, [rule.rule for rule in said.crashed], [i.finding for i in ignored]),
         precision=precision_used(run),
         findings=kept,
         passed=tuple(said.passed),
@@ -46,6 +51,7 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
         crashed=tuple(said.crashed),
         ignored=ignored,
         examined=Examined.of(run),
+        notices=config.notices(said.findings),
     )
 
 
@@ -68,11 +74,13 @@ def _ask(run: Run, rules: Sequence[Rule]) -> _Said:
         except Exception as error:  # noqa: BLE001 - a rule that fails is shown as failed, never as passed
             said.crashed.append(NotRun(rule.name, f"{type(error).__name__}: {error}"))
             continue
-        if absent:
+        said.findings += findings
+        if not findings and not run.steps:
+            said.skipped.append(NotRun(rule.name, NO_STEP))
+        elif absent:
             said.skipped.append(NotRun(rule.name, "not recorded: " + ", ".join(absent)))
         elif not findings:
             said.passed.append(rule.name)
-        said.findings += findings
     return said
 
 

@@ -141,3 +141,6 @@ def title_of_dtype(dtype: str) -> str:
 
 HALF_DTYPES = frozenset({"float16", "bfloat16"})
 """Names of the dtypes meant by "half" in rules and findings."""
+
+SCALE_BEYOND_FP32 = 2.0**64
+"""A loss scale that makes losses and gradients of ordinary size overflow FP32 too: what breaks then is its doing."""

@@ -63,7 +63,7 @@ def conclude(folder: Path, to: Console) -> Diagnosis:
     run = open_run(folder)
     diagnosis = diagnose(run, load_config(Path()))
     if not run.steps and not diagnosis.findings:
-        tell(f"no optimizer step was seen, so there is nothing to diagnose ({folder})", to)
+        tell(f"no optimizer step was completed, so there is nothing to diagnose ({folder})", to)
         return diagnosis
     to.print()
     show_diagnosis(diagnosis, to)

@@ -19,17 +19,29 @@ NOT_PRECISION = "AMP7"
 """Beginning of the codes of the rules whose faults FP32 shares, so that no format and no loss scale helps."""
 
 
-def verdict_of(run: Run, roots: Sequence[Finding], crashed: Sequence[str] = ()) -> str:
-    """Return what is to be said of `run`, given its root findings, worst first, and the rules that failed.
+def verdict_of(
+    run: Run, roots: Sequence[Finding], crashed: Sequence[str] = (), accepted: Sequence[Finding] = ()
+) -> str:
+    """Return what is to be said of `run` in one sentence.
 
-    A run is called healthy only where there was something to judge, every rule did its work and nothing is left
-    unexplained.
+    A run is called healthy only where it is over, there was something to judge, every rule did its work, nothing is
+    left unexplained and nothing was found that the user merely accepts.
+
+    Args:
+        run: the run.
+        roots: its root findings, worst first.
+        crashed: the rules that failed.
+        accepted: the findings that the user has taken out of the roots.
     """
-    faults = [f for f in roots if f.severity is not Severity.NOTE]
+    faults = _without_notes(roots)
     failed = f"; could not be judged by {', '.join(crashed)}, which failed" if crashed else ""
     if faults:
         return _fault(faults) + failed
-    return _without_fault(run, healthy=not crashed) + failed
+    return _without_fault(run, len(_without_notes(accepted)), healthy=not crashed) + failed
+
+
+def _without_notes(findings: Sequence[Finding]) -> list[Finding]:
+    return [f for f in findings if f.severity is not Severity.NOTE]
 
 
 def _fault(faults: Sequence[Finding]) -> str:
@@ -40,23 +52,43 @@ def _fault(faults: Sequence[Finding]) -> str:
     return f"{other}{first.summary.rstrip('.')} ({first.name}){rest}"
 
 
-def _without_fault(run: Run, *, healthy: bool) -> str:
-    ended = f"; the training ended with {run.info.exception}" if run.info.exception else ""
+def _without_fault(run: Run, accepted: int, *, healthy: bool) -> str:
+    end = _end(run)
+    so_far = " so far" if run.unfinished else ""
+    beyond = f"nothing found{so_far} beyond {counted(accepted, 'accepted finding')}" if accepted else ""
     if not run.steps:
-        return "nothing to judge: no optimizer step was seen" + ended
+        return f"{beyond or 'nothing to judge' + so_far}: no optimizer step was completed{end}"
+    unexplained = _unexplained(run)
+    if unexplained:
+        return (
+            f"{beyond}: {unexplained}" if beyond else f"no cause found: {unexplained}, and no rule explains it"
+        ) + end
+    steps, examined = counted(len(run.steps), "step"), sum(step.examined for step in run.steps)
+    if not examined:
+        return f"{beyond or 'nothing found' + so_far} in {steps}, of which none was examined{end}"
+    found = "nothing found so far" if run.unfinished else "no precision fault found"
+    extent = f"{beyond or found} in {examined} of {steps} examined{end}"
+    return f"healthy: {extent}" if healthy and not end and not accepted else extent
+
+
+def _unexplained(run: Run) -> str:
+    """Return what is wrong with the run as a whole, whatever the rules say; empty where nothing is."""
     broken = _nonfinite_from(run)
     if broken is not None:
-        return f"no cause found: the loss is NaN or infinite from step {broken} on, and no rule explains it" + ended
+        return f"the loss is NaN or infinite from step {broken} on"
     if all(step.applied is False for step in run.steps):
-        skipped = f"none of {counted(len(run.steps), 'step')} was applied, so nothing was learned"
-        return f"no cause found: {skipped}, and no rule explains it" + ended
-    examined = sum(step.examined for step in run.steps)
-    if not examined:
-        return f"nothing found in {counted(len(run.steps), 'step')}, of which none was examined" + ended
-    extent = f"no precision fault found in {examined} of {counted(len(run.steps), 'step')} examined"
-    if run.info.status == "degraded":
-        return f"{extent}; the recorder gave up after step {run.steps[-1].step}, and saw nothing of the rest{ended}"
-    return f"healthy: {extent}" if healthy and not ended else extent + ended
+        return f"none of {counted(len(run.steps), 'step')} was applied, so nothing was learned"
+    return ""
+
+
+def _end(run: Run) -> str:
+    """Return how the recording ended, where that was not as it should be, as the end of a sentence."""
+    end = ""
+    if run.unfinished:
+        end = "; no end of the run was recorded" if run.elsewhere else "; the run goes on"
+    if run.info.status == "degraded" and run.steps:
+        end = f"; the recorder gave up after step {run.steps[-1].step}, and saw nothing of the rest"
+    return end + (f"; the training ended with {run.info.exception}" if run.info.exception else "")
 
 
 def _nonfinite_from(run: Run) -> int | None:

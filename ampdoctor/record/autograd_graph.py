@@ -19,6 +19,9 @@ Node = Any
 SCALED = "ampdoctor.scaled"
 """Key of the note that GradScaler.scale made this node."""
 
+UNSCALED = "ampdoctor.unscaled"
+"""Key of the note what the loss was before that."""
+
 SITE = "ampdoctor.site"
 """Key of the note which module's output this node made."""
 
@@ -63,11 +66,17 @@ def both(a: str | None, b: str | None) -> str | None:
     return a if a == b else "some"
 
 
-def mark_scaled(outputs: Iterable[torch.Tensor]) -> None:
-    """Note that a scaler made `outputs`."""
-    for output in outputs:
-        if output.grad_fn is not None:
-            note(output.grad_fn, SCALED, True)
+def mark_scaled(output: torch.Tensor, unscaled: object = None) -> None:
+    """Note that a scaler made `output`, and what it was before, if that is known."""
+    if output.grad_fn is not None:
+        note(output.grad_fn, SCALED, True)
+        note(output.grad_fn, UNSCALED, unscaled)
+
+
+def unscaled(root: torch.Tensor) -> Any:
+    """Return the note of what `root` was before a scaler made it; None where it is no such tensor."""
+    node: Node = root.grad_fn
+    return None if node is None else node.metadata.get(UNSCALED)
 
 
 def scaled_share(root: Node | None) -> str | None:

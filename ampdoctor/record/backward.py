@@ -20,9 +20,11 @@ from ampdoctor.record.autograd_graph import (
     operation,
     scaled_share,
     site_below,
+    unscaled,
 )
 from ampdoctor.record.likelihood_ratios import ratio_error
 from ampdoctor.record.tensors import HALVES, dtype_name
+from ampdoctor.record.undefined import undefined_operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
     import torch
     from torch.utils.hooks import RemovableHandle
 
+    from ampdoctor.record.log import Scalar, StepLog
     from ampdoctor.record.state import State
     from ampdoctor.record.tensor_log import TensorLog
+
+_MOST_ONSETS = 8
+"""Losses whose graph is looked at because they are not finite: batches that come round tell the same again."""
 
 
 class BackwardReader:
@@ -41,6 +47,7 @@ class BackwardReader:
         self._state = state
         self._handles: list[RemovableHandle] = []
         self._leaves: list[torch.Tensor] = []
+        self._onsets, self._was_broken = 0, False
 
     def read(self, roots: list[torch.Tensor]) -> dict[str, Any]:
         """Return the columns of the `calls` row, and follow the graph on an examined step."""
@@ -50,9 +57,9 @@ class BackwardReader:
         log = self._state.log
         log.pass_scale = log.scale if scaled in {"all", "some"} else None
         self._state.held_graphs.mark(log.step, roots)
-        log.losses += [(log.scalar(root), log.scale if scaled == "all" else None) for root in roots]
+        log.losses += [_loss(log, root, scaled) for root in roots]
         factors = hand_factors(roots[0].grad_fn) if len(roots) == 1 else None
-        columns: dict[str, Any] = {"scaled": scaled}
+        columns: dict[str, Any] = {"scaled": scaled, "undefined": self._look_for_undefined(roots)}
         if factors is not None:
             largest = max(factors, default=1.0)
             columns |= {"factor": math.prod(factors), "largest_factor": largest}
@@ -62,6 +69,15 @@ class BackwardReader:
             columns["ratio_error"] = log.scalar(ratio_error(roots))
             columns["reached"] = [weakref.ref(leaf) for leaf in self._leaves]
         return columns
+
+    def _look_for_undefined(self, roots: list[torch.Tensor]) -> str | None:
+        """Look at the graph of a loss that is known to be broken, where the one before was not."""
+        losses = [value for value, _ in self._state.log.losses[-len(roots) :]]
+        before, self._was_broken = self._was_broken, any(isinstance(v, float) and not math.isfinite(v) for v in losses)
+        if before or not self._was_broken or len(roots) != 1 or self._onsets >= _MOST_ONSETS:
+            return None
+        self._onsets += 1
+        return undefined_operation(roots[0])
 
     def take_leaves(self) -> list[torch.Tensor]:
         """Return the leaf tensors that the last pass reached; empty where its graph was not followed."""
@@ -105,3 +121,14 @@ class BackwardReader:
                 tensors.add(wide, site, scale=tensors.log.pass_scale, cast_to=dtype_name(narrow.dtype))
 
         return record
+
+
+def _loss(log: StepLog, root: torch.Tensor, scaled: str | None) -> tuple[Scalar, Scalar]:
+    """Return what backward starts from and the loss scale in it; of a scaled loss what it was before.
+
+    A scale without bounds makes the scaled loss infinite long before anything is wrong with the loss.
+    """
+    step, before = unscaled(root) or (None, None)
+    if step == log.step and before is not None:
+        return before, None
+    return log.scalar(root), log.scale if scaled == "all" else None

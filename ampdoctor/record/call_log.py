@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.callsite import call_site
-from ampdoctor.record.held_gradients import holding, ratio
+from ampdoctor.record.held_gradients import holding
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.raised import RaisedErrors
 from ampdoctor.record.step_row import summed
@@ -58,7 +58,7 @@ class CallLog:
             numbers = {name: values.number(value) for name, value in late.items()}
             sizes: dict[str, Any] = holding(held, values) if held is not None else {}
             if resized is not None:
-                sizes["resized"] = ratio(resized, values)
+                numbers |= resized.columns(values)
             if failed:  # not `error`, which this function would keep alive
                 numbers["loss"] = summed(losses, values)
             return CallRow(**call, **numbers, **sizes, optimizers=names)

@@ -10,8 +10,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.call_log import CallLog
+from ampdoctor.record.clips import Clips
 from ampdoctor.record.failures import broken
-from ampdoctor.record.groups import given_parameters, groups_of, parameters_of
+from ampdoctor.record.groups import groups_of, parameters_of
 from ampdoctor.record.held_gradients import HeldGradients
 from ampdoctor.record.log import Outcome
 from ampdoctor.record.optimizer import describe
@@ -38,6 +39,7 @@ class CallWatch:
         self._log = CallLog(state)
         self._backward = BackwardReader(state)
         self._held = HeldGradients(state)
+        self._clips = Clips(state, self._log, scalers, self._held)
         self._penalties = PenaltyGradients(state, self._log)
         self._patches = Patches()
         self._watchers = [self._penalties, *(watcher(state, self._log) for watcher in WATCHERS)]
@@ -62,8 +64,7 @@ class CallWatch:
         around(scaler, "update", safe(self._before_update), safe(self._after_update))
         around(scaler, "load_state_dict", early(self._before_scaler_load), early(self._log.finish))
         around(optimizer, "zero_grad", early(self._before_zero_grad), early(self._log.finish))
-        for name in ("clip_grad_norm_", "clip_grad_value_"):
-            around(torch.nn.utils, name, early(self._before_clip(name)), early(self._after_clip), everywhere=True)
+        self._clips.install(self._patches)
         for watcher in self._watchers:
             watcher.install(self._patches)
         self._handles = [
@@ -117,25 +118,29 @@ class CallWatch:
             self._state.opinion.backward_ended()
         self._penalties.backward_ended()
         self._state.log.micro_batch += 1
-        self._ends.backward_ended(self._backward.take_leaves())
+        leaves = self._backward.take_leaves()
+        self._state.copies.reached(leaves)
+        self._ends.backward_ended(leaves)
         self._held.left()  # by now the optimizers are known
 
-    def _before_scale(self, scaler: Any, *_: Any, **__: Any) -> Any:
-        return self._log.begin("scale", self._scalers.name(scaler)), scaler
+    def _before_scale(self, scaler: Any, outputs: Any = None, *_: Any, **__: Any) -> Any:
+        return self._log.begin("scale", self._scalers.name(scaler)), scaler, outputs
 
     def _after_scale(self, token: Any, result: Any, error: BaseException | None) -> None:
         if token is not None:
             self._log.finish(token[0], None, error)
             if error is None:
-                self._scalers.scaled(token[1], result)
+                self._scalers.scaled(token[1], token[2], result)
 
     def _before_unscale(self, scaler: Any, optimizer: Any, *_: Any, **__: Any) -> Any:
         if self._scalers.stepping or not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
-        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
         name = self._state.optimizers.name(optimizer)
+        self._state.copies.record()
+        self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
         self._describe(name, optimizer)
-        return self._log.begin("unscale", name), scaler, optimizer
+        resized = self._held.resized(optimizer, whole=True)
+        return self._log.begin("unscale", name, resized=resized), scaler, optimizer
 
     def _after_unscale(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
@@ -149,7 +154,7 @@ class CallWatch:
             return None
         name = self._meet(optimizer)
         self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
-        call = self._log.begin("scaler_step", name)
+        call = self._log.begin("scaler_step", name, resized=self._held.resized(optimizer, whole=True))
         self._scalers.step_begins(scaler)
         return call, scaler, optimizer
 
@@ -165,42 +170,24 @@ class CallWatch:
                 self._state.opinions.failed("skip", self._own_scale())
             self._ends.optimizer_ended(self._state.optimizers.name(optimizer), by_scaler=True)
 
-    def _before_update(self, scaler: Any, *_: Any, **__: Any) -> Any:
-        return (self._log.begin("update", self._scalers.name(scaler)), scaler) if scaler.is_enabled() else None
+    def _before_update(self, scaler: Any, new_scale: Any = None, *_: Any, **__: Any) -> Any:
+        if not scaler.is_enabled():
+            return None
+        return self._log.begin("update", self._scalers.name(scaler)), scaler, new_scale is not None
 
     def _after_update(self, token: Any, _: Any, error: BaseException | None) -> None:
         if token is not None:
             self._log.finish(token[0], None, error)
             if error is None:
-                self._scalers.updated(token[1])
+                self._scalers.updated(token[1], by_hand=token[2])
                 self._ends.may_end()
 
     def _before_scaler_load(self, scaler: Any, *_: Any, **__: Any) -> dict[str, Any]:
         return self._log.begin("load_state", self._scalers.name(scaler))
 
     def _before_zero_grad(self, optimizer: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        self._state.copies.record()
         return self._log.begin("zero_grad", self._state.optimizers.name(optimizer))
-
-    def _before_clip(self, function: str) -> Any:
-        kind = "clip_norm" if function == "clip_grad_norm_" else "clip_value"
-
-        def before(parameters: Any, limit: Any = None, *_: Any, **named: Any) -> dict[str, Any]:
-            limit = limit if limit is not None else named.get("max_norm", named.get("clip_value"))
-            owner = self._owner_of(parameters)
-            if owner is not None:
-                self._state.weights.gradients(owner, scaled=self._scalers.any_scaled(owner))
-            name = self._state.optimizers.name(owner) if owner is not None else None
-            return self._log.begin(kind, name, limit=self._state.log.scalar(limit))
-
-        return before
-
-    def _after_clip(self, call: dict[str, Any] | None, norm: Any, error: BaseException | None) -> None:
-        if call is None:
-            return
-        if isinstance(norm, torch.Tensor):
-            call["norm"] = self._state.log.grad_norm = self._state.log.scalar(norm)
-        self._held.left()
-        self._log.finish(call, None, error)
 
     def _look_for_failure(self, optimizer: torch.optim.Optimizer) -> None:
         """Before a step that no scaler guards: a NaN would be in the weights after it."""
@@ -212,18 +199,10 @@ class CallWatch:
         log = self._state.log
         return log.hand_scale if log.scale is None else self._scalers.value()
 
-    def _owner_of(self, parameters: Any) -> torch.optim.Optimizer | None:
-        """Return the optimizer that trains the first of `parameters`."""
-        first = next(tensors_in(given_parameters(parameters)), None)
-        candidates = list(self._state.optimizers.live())
-        if first is None:
-            return candidates[0] if len(candidates) == 1 else None
-        owner = self._state.optimizers.owner(first)
-        return next((o for o in candidates if self._state.optimizers.name(o) == owner), None)
-
     def _meet(self, optimizer: torch.optim.Optimizer) -> str:
         """Take note of an optimizer that is about to step, or to be skipped, and return its name."""
         name = self._state.optimizers.name(optimizer)
+        self._state.copies.record()
         self._ends.optimizer_begins(name)
         log = self._state.log
         self._describe(name, optimizer)

@@ -46,6 +46,19 @@ class Size(NamedTuple):
         return math.hypot(*numbers)
 
 
+class Resized(NamedTuple):
+    """What `resized` tells: sizes of a sample of an optimizer's gradients, and of all of them."""
+
+    now: Size
+    before: Size
+    whole: Size | None
+
+    def columns(self, values: Values) -> dict[str, float | None]:
+        """Return the columns of the call before which they were looked at."""
+        whole = {"norm": self.whole.of(values)} if self.whole is not None else {}
+        return {"resized": _ratio(self.now.of(values), self.before.of(values)), **whole}
+
+
 class HeldGradients:
     """Looks at the gradients of every optimizer, on examined steps and after a skip."""
 
@@ -84,12 +97,16 @@ class HeldGradients:
         for optimizer in list(state.optimizers.live()):
             self._left[state.optimizers.name(optimizer)] = self._sample(optimizer)
 
-    def resized(self, optimizer: torch.optim.Optimizer) -> tuple[Size, Size] | None:
-        """Return the size of the optimizer's gradients now, and what it was when they had been made."""
+    def resized(self, optimizer: torch.optim.Optimizer, *, whole: bool = False) -> Resized | None:
+        """Return the size of the optimizer's gradients now, and what it was when they had been made.
+
+        With `whole`, also that of all of them: a clipping by hand brings it to the same number each time.
+        """
         before = self._left.pop(self._state.optimizers.name(optimizer), None)
         if before is None or self._left_in != self._state.log.step:
             return None
-        return self._sample(optimizer), before
+        now = self._sample(optimizer)
+        return Resized(now, before, self._size(parameters_of(optimizer), 2.0) if whole else None)
 
     def _sample(self, optimizer: torch.optim.Optimizer) -> Size:
         held = (p for p in parameters_of(optimizer) if p.grad is not None)
@@ -119,9 +136,7 @@ def holding(sizes: dict[str, Size], values: Values) -> dict[str, list[str]]:
     }
 
 
-def ratio(sizes: tuple[Size, Size], values: Values) -> float | None:
-    """Return the column `resized` of an optimizer's step."""
-    now, before = (size.of(values) for size in sizes)
+def _ratio(now: float | None, before: float | None) -> float | None:
     if not now or not before or not math.isfinite(now) or not math.isfinite(before):
         return None
     return now / before

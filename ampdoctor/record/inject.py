@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.launch import Recording
+from ampdoctor.record.tether import die_with_launcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +25,7 @@ _OWN = __name__.partition(".")[0] + "."
 
 def install() -> None:
     """Wait for torch, if this process was launched for recording."""
+    die_with_launcher()
     recording = Recording.from_environment()
     if recording is not None:
         sys.meta_path.insert(0, _TorchFinder(recording))

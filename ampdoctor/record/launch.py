@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor.record.tether import name_launcher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,6 +61,8 @@ class Recording:
 def start(command: Sequence[str], recording: Recording) -> subprocess.Popen[bytes]:
     """Start `command`, a Python command line, with recording on; standard streams are inherited.
 
+    Where this process is killed, so is the training (on Linux, started from the main thread).
+
     Raises:
         AmpDoctorError: the command can't be started.
     """
@@ -67,6 +70,7 @@ def start(command: Sequence[str], recording: Recording) -> subprocess.Popen[byte
     path = [str(BOOTSTRAP), *filter(None, [environment.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(path)
     environment[RECORDING_VARIABLE] = recording.to_environment()
+    name_launcher(environment)
     try:
         return subprocess.Popen(list(command), env=environment)
     except OSError as error:

@@ -35,6 +35,7 @@ from ampdoctor.record.step_ends import StepEnds
 from ampdoctor.record.step_row import step_row
 from ampdoctor.record.tensor_log import TensorLog
 from ampdoctor.record.twin.opinions import Proving, SecondOpinions
+from ampdoctor.record.working_copies import WorkingCopies
 from ampdoctor.trace.schema import StepRow
 
 if TYPE_CHECKING:
@@ -102,9 +103,10 @@ class Recorder:
         self._opinions.lent = self._roundings.lend
         self._accumulators = AccumulatorLook(self._state, wanted=prove is not False)
         self._state.accumulators = self._accumulators
+        self._state.copies = WorkingCopies(self._state)
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
-        self._modules = ModuleHooks(self._state, self._calls.noted)
+        self._modules = self._state.modules = ModuleHooks(self._state, self._calls.noted)
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._failed = self._stopped = False
         self._clock = time.perf_counter()

@@ -57,13 +57,14 @@ class ScalerEvents:
             self._seen(scaler, known[1])
         return known[1]
 
-    def scaled(self, scaler: Scaler, outputs: Any) -> None:
-        """`scale` returned `outputs`."""
-        name = self.name(scaler)
+    def scaled(self, scaler: Scaler, losses: Any, outputs: Any) -> None:
+        """`scale` made `outputs` of `losses`."""
+        name, log = self.name(scaler), self._state.log
         if scaler.is_enabled():
-            mark_scaled(tensors_in(outputs))
+            for loss, output in zip(tensors_in(losses), tensors_in(outputs), strict=False):
+                mark_scaled(output, (log.step, log.scalar(loss)) if output.grad_fn is not None else None)
             self._last = name
-            self._state.log.scale = self._scale(scaler, name)
+            log.scale = self._scale(scaler, name)
 
     def unscaled(self, scaler: Scaler, optimizer: torch.optim.Optimizer) -> None:
         """The user called `unscale_`."""
@@ -114,8 +115,8 @@ class ScalerEvents:
             return not self.optimizer_called and issubclass(type(optimizer), torch.optim.Optimizer)
         return bool(skipped)
 
-    def updated(self, scaler: Scaler) -> None:
-        """`update` returned."""
+    def updated(self, scaler: Scaler, *, by_hand: bool) -> None:
+        """`update` returned; `by_hand`: the user gave it the new scale, so that it is no verdict on any step."""
         name, log = self.name(scaler), self._state.log
         if not scaler.is_enabled():
             return
@@ -125,8 +126,8 @@ class ScalerEvents:
 
         def build(values: Values) -> ScalerRow:
             old, new = values.number(before), values.number(after)
-            event = "hold"
-            if old is not None and new is not None and old != new:
+            event = "set" if by_hand else "hold"
+            if not by_hand and old is not None and new is not None and old != new:
                 event = "growth" if new > old else "backoff"
             return ScalerRow(step=log.step, seq=seq, scaler=name, event=event, scale=old, scale_after=new)
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from ampdoctor.record.accumulators.look import AccumulatorLook
     from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import StepLog
+    from ampdoctor.record.modules import ModuleHooks
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.tensor_log import TensorLog
     from ampdoctor.record.twin.opinions import SecondOpinions
     from ampdoctor.record.twin.second_opinion import SecondOpinion
+    from ampdoctor.record.working_copies import WorkingCopies
 
 
 @dataclass
@@ -40,6 +42,8 @@ class State:
         held_graphs: losses of earlier steps that still have their graphs.
         opinions: second opinions on single steps.
         accumulators: looks at totals that code keeps in half.
+        modules: the hooks of an examined step.
+        copies: half weights whose masters are trained.
     """
 
     guard: Guard
@@ -49,6 +53,8 @@ class State:
     active: bool = False
     opinions: SecondOpinions = None  # type: ignore[assignment]
     accumulators: AccumulatorLook = None  # type: ignore[assignment]
+    modules: ModuleHooks | None = None
+    copies: WorkingCopies = None  # type: ignore[assignment]
     log: StepLog = None  # type: ignore[assignment]
     tensors: TensorLog | None = None
     blocks: AutocastBlocks = field(default_factory=AutocastBlocks)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
 import torch
 
+from ampdoctor.formats import SCALE_BEYOND_FP32
 from ampdoctor.record.headroom import cuda_in_use
 from ampdoctor.trace.schema import StepRow
 
@@ -39,11 +41,14 @@ def step_row(log: StepLog, wall_seconds: float, own_seconds: float, held_graphs:
 
 
 def summed(losses: Sequence[tuple[Scalar, Scalar]], values: Values) -> float | None:
-    """Add up what backward started from, without the loss scale; a root that is no scalar has no place in a curve."""
+    """Add up what backward started from, without the loss scale.
+
+    A root that is no scalar has no place in a curve, and of one that its scale has made infinite nothing is known.
+    """
     total = 0.0
     for scalar, in_it in losses:
         value, scale = values.number(scalar), values.number(in_it)
-        if value is None:
+        if value is None or (scale is not None and scale >= SCALE_BEYOND_FP32 and not math.isfinite(value)):
             return None
         total += value / scale if scale else value
     return total if losses else None

@@ -36,6 +36,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "crashed": [asdict(rule) for rule in diagnosis.crashed],
         "ignored": [{"reason": i.reason, **_finding(i.finding)} for i in diagnosis.ignored],
         "examined": asdict(diagnosis.examined),
+        "notices": diagnosis.notices,
     }
 
 

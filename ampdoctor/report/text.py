@@ -52,10 +52,10 @@ def _head(paper: Page, diagnosis: Diagnosis) -> None:
 
 
 def _extent(examined: Examined) -> str:
-    return (
-        f"{counted(examined.steps, 'step')}, {examined.examined_steps} of them examined: "
-        f"{counted(examined.tensors, 'tensor')} in {counted(examined.modules, 'module')}"
-    )
+    tensors = f"{counted(examined.tensors, 'tensor')} in {counted(examined.modules, 'module')}"
+    if not examined.steps:
+        return f"no step was completed; {tensors}"
+    return f"{counted(examined.steps, 'step')}, {examined.examined_steps} of them examined: {tensors}"
 
 
 def _finding(paper: Page, finding: Finding, *, told: bool) -> None:
@@ -129,6 +129,7 @@ def _foot(paper: Page, diagnosis: Diagnosis) -> None:
     _list(paper, "Nothing found", [", ".join(diagnosis.passed)] if diagnosis.passed else [])
     _list(paper, "Not examined", _skipped(diagnosis))
     _list(paper, "Incomplete", diagnosis.examined.gaps)
+    _list(paper, "Notice", diagnosis.notices)
 
 
 def _skipped(diagnosis: Diagnosis) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from difflib import get_close_matches
 from functools import cache
 
 from ampdoctor.errors import UnknownRuleError
@@ -33,9 +34,14 @@ def find_rule(name: str) -> type[Rule]:
     """Return the rule with the slug or code `name`.
 
     Raises:
-        UnknownRuleError: there is none; the hint lists those there are.
+        UnknownRuleError: there is none; the hint names the one that was meant, as far as can be told, else all.
     """
     for rule in discover():
         if name.lower() in (rule.name, rule.code.lower()):
             return rule
-    raise UnknownRuleError(f"no rule {name!r}", hint="known rules: " + ", ".join(r.name for r in discover()))
+    known = [rule.name for rule in discover()]
+    meant = get_close_matches(name.lower(), known, n=1)
+    hint = (
+        f"did you mean {meant[0]}? `ampdoctor explain` lists all rules" if meant else "known rules: " + ", ".join(known)
+    )
+    raise UnknownRuleError(f"no rule {name!r}", hint=hint)

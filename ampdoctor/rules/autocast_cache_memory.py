@@ -24,31 +24,50 @@ _MIB = 2.0**20
 _HALF_BYTES, _FP32_BYTES = 2, 4
 
 
-def _run(
-    layers: int = 40, *, passes: int = 2, cache: bool = True, trainable: int = 1 << 20, grad: bool = False
-) -> RunBuilder:  # fmt: skip
-    """So many forward passes in one block, over layers of a million weights."""
+def _run(layers: int = 40, *, trainable: int = 1 << 20, train: int = 0, **block: Any) -> RunBuilder:
+    """Forward passes without gradients in one block, over layers of a million weights; `train` of them are trained."""
     run = RunBuilder().step(loss=None)
-    block = {"target": "autocast0", "device_type": "cpu", "dtype": "bfloat16", "asked": True, "depth": 0}
+    names = [f"blocks.{layer}" for layer in range(layers)]
+    for layer, name in enumerate(names):
+        owner = "optimizer0" if layer < train else None
+        run.module(name, parameters=1 << 20, trainable=trainable, optimizer=owner)
+    if train:
+        _block(run, names[:train], grad=True).call("backward")
+    return _block(run, names, **block)
+
+
+def _block(
+    run: RunBuilder, modules: list[str], *, passes: int = 2, cache: bool = True, grad: bool = False
+) -> RunBuilder:
+    block = {"target": f"autocast{grad}", "device_type": "cpu", "dtype": "bfloat16", "asked": True, "depth": 0}
     run.call("autocast_enter", autocast="bfloat16", cache_enabled=cache, file="serve.py", line=9, **block)  # fmt: skip
-    half: dict[str, Any] = {"dtype": "bfloat16", "autocast": "bfloat16", "exponents": {0: 8}}
-    for layer in range(layers):
-        name = f"blocks.{layer}"
-        run.module(name, parameters=1 << 20, trainable=trainable)
-        run.tensor(name, "activation", grad_enabled=False, **half)
-    if grad:
-        run.tensor("blocks.0", "activation", **half).call("backward")
+    for name in modules:
+        run.tensor(name, "activation", dtype="bfloat16", autocast="bfloat16", exponents={0: 8}, grad_enabled=grad)
     return run.call("autocast_exit", module_calls=passes, **block)
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What one block keeps: half copies of the weights of `modules`."""
+    """What one block keeps: half copies of the weights of modules, in bytes."""
 
     block: AutocastBlock
-    modules: tuple[str, ...]
-    copies_bytes: int
-    largest_bytes: int
+    copies: dict[str, int]
+    training_bytes: int = 0
+
+    @property
+    def whole_bytes(self) -> int:
+        """All of them."""
+        return sum(self.copies.values())
+
+    @property
+    def largest_bytes(self) -> int:
+        """Those of one module."""
+        return max(self.copies.values(), default=0)
+
+    @property
+    def extra_bytes(self) -> int:
+        """What is beyond the copies that training keeps at a time: so much is not needed for anything."""
+        return self.whole_bytes - self.training_bytes
 
 
 class AutocastCacheMemory(Rule):
@@ -67,8 +86,8 @@ class AutocastCacheMemory(Rule):
         block around each forward pass. A model that only ever serves can be cast once: `model.to(torch.bfloat16)`.
 
     Not to be mistaken for
-        Training under autocast: the backward pass needs the copies anyway. An evaluation in a run that trains: the
-        copies are no more than training held. A small model.
+        Training under autocast: the backward pass needs the copies anyway. An evaluation of the model that is trained,
+        or of its average: the copies are no more than training held. A small model.
     """
 
     code = "AMP503"
@@ -87,32 +106,31 @@ class AutocastCacheMemory(Rule):
         Example("weights that require no gradient", lambda: _run(trainable=0)),
         Example("a small model", lambda: _run(layers=4)),
         Example("a block around each forward pass", lambda: _run(passes=1)),
-        Example("an evaluation beside training", lambda: _run(grad=True)),
+        Example("an evaluation of what is trained", lambda: _run(train=40)),
+        Example("hardly more than training holds", lambda: _run(train=30)),
     )
     SICK = (
         Example("an inference loop in one block", _run),
         Example("thousands of requests in one block", lambda: _run(passes=5000)),
+        Example("an evaluation of much more than is trained", lambda: _run(train=4)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        if calls_named(run, "backward"):
-            return
-        held = [h for b in autocast_blocks(run) if (h := _held(run, b)) is not None]
-        material = [h for h in held if self._matters(h)]
+        material = [h for h in _without_gradients(run) if self._matters(h)]
         if material:
-            yield self._finding(run, max(material, key=lambda h: h.copies_bytes))
+            yield self._finding(run, max(material, key=lambda h: h.extra_bytes))
 
     def _matters(self, held: _Held) -> bool:
         calls = held.block.left.module_calls if held.block.left is not None else None
         return (
-            held.copies_bytes >= self.threshold("least_mib") * _MIB
-            and held.copies_bytes >= self.threshold("times_largest") * held.largest_bytes
+            held.extra_bytes >= self.threshold("least_mib") * _MIB
+            and held.extra_bytes >= self.threshold("times_largest") * held.largest_bytes
             # A block that was never left was open to the end of the run.
             and (held.block.left is None or (calls or 0) >= self.threshold("passes"))
         )
 
     def _finding(self, run: Run, held: _Held) -> Finding:
-        block, mib = held.block, held.copies_bytes / _MIB
+        block, mib = held.block, held.whole_bytes / _MIB
         title = title_of_dtype(block.enter.dtype or "")
         weights = mib * _FP32_BYTES / _HALF_BYTES
         calls = block.left.module_calls if block.left is not None else None
@@ -121,7 +139,7 @@ class AutocastCacheMemory(Rule):
         evidence = [
             Evidence(
                 "copies_mib", mib,
-                f"{title} copies of the weights of {counted(len(held.modules), 'module')} take {number(mib)} MiB, "
+                f"{title} copies of the weights of {counted(len(held.copies), 'module')} take {number(mib)} MiB, "
                 f"beside {number(weights)} MiB in FP32.", Grade.ESTIMATED,
             ),
             Evidence(
@@ -134,7 +152,11 @@ class AutocastCacheMemory(Rule):
                 Grade.ESTIMATED,
             ),
         ]  # fmt: skip
-        sites = tuple(f"{m} (weight)" for m in held.modules[:5])
+        if held.training_bytes:
+            beside = held.training_bytes / _MIB
+            text = f"Training keeps other copies, of {number(beside)} MiB, for no longer than a block of its own."
+            evidence.append(Evidence("training_copies_mib", beside, text, Grade.ESTIMATED))
+        sites = tuple(f"{m} (weight)" for m in list(held.copies)[:5])
         return self.finding(
             f"Autocast keeps {number(mib)} MiB of {title} weight copies for as long as one block stays open, though no "
             "gradient is needed.",
@@ -145,23 +167,40 @@ class AutocastCacheMemory(Rule):
         )
 
 
-def _held(run: Run, block: AutocastBlock) -> _Held | None:
-    """Return what an outermost block keeps: copies of FP32 weights that require a gradient, of what ran in half."""
-    if not block.in_force or not block.enter.cache_enabled or block.enter.depth:
-        return None
-    ran = dict.fromkeys(
-        r.module
-        for r in run.tensors("activation", dtypes=HALF_DTYPES)
-        if block.holds(r) and r.autocast is not None and r.slot.startswith("out")
-    )
-    sizes = {
+def _without_gradients(run: Run) -> list[_Held]:
+    """Return what blocks without gradients keep of weights that nobody trains, beside what those with them keep."""
+    trains = bool(calls_named(run, "backward"))
+    blocks = [(b, _ran(run, b)) for b in autocast_blocks(run) if _keeps(b)]
+    trained = {m.module for m in run.modules if m.optimizer is not None} if trains else set()
+    training_bytes = 0
+    for _, ran in blocks:
+        if trains and any(ran.values()):
+            trained |= ran.keys()
+            training_bytes = max(training_bytes, sum(_copies(run, {*ran}).values()))
+    found = (_Held(block, _copies(run, ran.keys() - trained), training_bytes) for block, ran in blocks)
+    return [held for held in found if held.copies]
+
+
+def _keeps(block: AutocastBlock) -> bool:
+    return block.in_force and bool(block.enter.cache_enabled) and not block.enter.depth
+
+
+def _ran(run: Run, block: AutocastBlock) -> dict[str, bool]:
+    """Return what ran in half in a block, and whether with gradients."""
+    ran: dict[str, bool] = {}
+    for r in run.tensors("activation", dtypes=HALF_DTYPES):
+        if block.holds(r) and r.autocast is not None and r.slot.startswith("out"):
+            ran[r.module] = ran.get(r.module, False) or r.grad_enabled
+    return ran
+
+
+def _copies(run: Run, modules: set[str]) -> dict[str, int]:
+    """Return the bytes of the copies by module: of FP32 weights that require a gradient."""
+    return {
         m.module: m.trainable * _HALF_BYTES
         for m in run.modules
-        if m.module in ran and m.trainable and "float32" in m.dtypes
+        if m.module in modules and m.trainable and "float32" in m.dtypes
     }
-    if not sizes:
-        return None
-    return _Held(block, tuple(sizes), sum(sizes.values()), max(sizes.values()))
 
 
 def _fixes(run: Run, block: AutocastBlock, mib: float) -> list[Fix]:
@@ -171,7 +210,7 @@ def _fixes(run: Run, block: AutocastBlock, mib: float) -> list[Fix]:
     return [
         Fix(
             "Say that no gradient is needed",
-            "model.requires_grad_(False)  # before the loop; casts of such weights are not kept",
+            "model.requires_grad_(False)  # where it is not trained: casts of such weights are not kept",
             f"{freed} Each use casts its weight.",
             Grade.ESTIMATED,
         ),

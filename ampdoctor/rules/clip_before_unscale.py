@@ -6,6 +6,7 @@ import math
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from ampdoctor.analysis.calls.hand_clips import HandClips, hand_clips
 from ampdoctor.analysis.calls.order import calls_named, source_of
 from ampdoctor.analysis.calls.scaled_steps import ScaledStep, scaled_steps
 from ampdoctor.analysis.wording import counted, number, percent, scale_text
@@ -57,6 +58,31 @@ def _run(
     return run
 
 
+def _cut_by_hand(
+    *norms: float, to: float = 1.0, before: str = "scaler_step", scales: tuple[float, ...] = (16384.0,)
+) -> RunBuilder:
+    """Steps whose gradients code cuts from these norms to `to`, before the scaler's step or its unscale_."""
+    run = RunBuilder()
+    for number_, norm in enumerate(norms):
+        scale = scales[number_ % len(scales)]
+        run.step(loss=1.4, loss_scale=scale).call("backward", scaled="all", optimizers=["optimizer0"])
+        kinds = ("unscale", "scaler_step") if before == "unscale" else ("scaler_step",)
+        for kind in kinds:
+            sizes = {"norm": min(to, norm), "resized": min(1.0, to / norm)} if kind == before else {}
+            run.call(kind, target="optimizer0", file="train.py", line=42, **sizes)
+        run.scaler("step", optimizer="optimizer0", scale=scale).call("update", target="scaler0")
+    return run
+
+
+def _divided_by_count() -> RunBuilder:
+    run = RunBuilder()
+    for norm in (9e3, 2e4, 1e4):
+        run.step(loss=1.4, loss_scale=16384.0).call("backward", scaled="all", optimizers=["optimizer0"])
+        run.call("scaler_step", target="optimizer0", norm=norm / 8, resized=1 / 8)
+        run.scaler("step", optimizer="optimizer0", scale=16384.0)
+    return run
+
+
 def _clip_value() -> RunBuilder:
     run = RunBuilder()
     for _ in range(3):
@@ -86,7 +112,7 @@ class ClipBeforeUnscale(Rule):
 
     Not to be mistaken for
         Clipping after `unscale_`, however often it is active. A limit that the code multiplies by the scale itself. A
-        huge limit that is there only to get the norm.
+        huge limit that is there only to get the norm. A division by the number of micro-batches, written by hand.
     """
 
     code = "AMP402"
@@ -101,6 +127,8 @@ class ClipBeforeUnscale(Rule):
         "plain_ratio": Threshold(
             0.01, "limit / scale at least this, in three digits: max_norm * scale hardly meets it by chance"
         ),
+        "alike": Threshold(0.01, "norms that a clipping by hand leaves differ by rounding and its epsilon alone"),
+        "cut_steps": Threshold(3, "steps that come out with one norm, of different ones: no chance"),
         "plain_scale": Threshold(256, "a power of two from which on a round limit is no round multiple of it"),
     }
     HEALTHY = (
@@ -111,11 +139,16 @@ class ClipBeforeUnscale(Rule):
             lambda: _run(unscale=False, limit=0.5, norms=(9e3,), follow=True),
         ),
         Example("never active", lambda: _run(unscale=False, limit=1e9)),
+        Example("a division by hand by the number of micro-batches", _divided_by_count),
+        Example("by hand, to a limit multiplied by the scale", lambda: _cut_by_hand(2e4, 3e4, 5e4, to=16384.0)),
+        Example("by hand, never active", lambda: _cut_by_hand(2e4, 3e4, 5e4, to=1e6)),
         Example("a limit of infinity, which asks for the norm alone", lambda: _run(unscale=False, limit=math.inf)),
     )
     SICK = (
         Example("max_norm=1 on scaled gradients", lambda: _run(unscale=False)),
         Example("a limit on each element", _clip_value),
+        Example("by hand", lambda: _cut_by_hand(2e4, 3e4, 5e4)),
+        Example("by hand, before unscale_", lambda: _cut_by_hand(0.5, 2e4, 3e4, 5e4, before="unscale")),
         Example("active now and then", lambda: _run(unscale=False, limit=5e3, norms=(1e3, 1e4, 2e3, 4e3))),
     )
 
@@ -128,6 +161,34 @@ class ClipBeforeUnscale(Rule):
                 # Of clip_value only the examined steps show whether it did anything.
                 known = [c for c in clips if c.size is not None] or clips
                 yield self._deliberate(known) if self._multiplied(clips) else self._finding(known)
+
+        if not by_line:
+            limits = (int(self.threshold("cut_steps")), self.threshold("alike"), self.threshold("plain_ratio"))
+            yield from map(self._by_hand, hand_clips(run, *limits))
+
+    def _by_hand(self, clips: HandClips) -> Finding:
+        effective, cut = clips.limit / clips.scales[-1], median(n / clips.limit for n in clips.norms)
+        shrunk = min(cut, clips.scales[-1])
+        scale = scale_text(clips.scales[-1])
+        before = f" before {clips.source}" if clips.source else ""
+        return self.finding(
+            f"Code cuts the gradients to a norm of {number(clips.limit)} while they are still multiplied by the loss "
+            f"scale: the limit works as {number(effective)}.",
+            evidence=[
+                Evidence("norm_after", clips.limit, f"On all of {len(clips.calls)} examined steps on which code makes "
+                         f"the gradients smaller{before}, they come out with a norm of {number(clips.limit)}.",
+                         Grade.MEASURED),
+                Evidence("norm_before", median(clips.norms), "They went in with norms from "
+                         f"{number(min(clips.norms))} to {number(max(clips.norms))}.", Grade.MEASURED),
+                Evidence("effective_limit", effective, f"They are multiplied by {scale}: in truth the limit is "
+                         f"{number(effective)}, which makes them up to {number(shrunk)} times smaller than after "
+                         "unscale_."),
+            ],
+            fixes=[_fix(clips.calls[-1], None, clips.limit)],
+            location=Location((), clips.calls[0].step, clips.calls[-1].step, source=clips.source),
+            confidence=Confidence.MEDIUM,
+            severity=Severity.ERROR if shrunk >= self.threshold("shrunk") else Severity.WARNING,
+        )  # fmt: skip
 
     def _follows_scale(self, clips: list[_Clip]) -> bool:
         """Whether the limit goes up and down with the scale."""

@@ -10,6 +10,7 @@ from ampdoctor.analysis.broken_losses import broken_losses
 from ampdoctor.analysis.divergence import divergence
 from ampdoctor.analysis.forward.from_outside import bad_inputs, bad_weights
 from ampdoctor.analysis.forward.nan_births import EMPTY, kind_of
+from ampdoctor.analysis.forward.undefined_losses import undefined_loss
 from ampdoctor.analysis.twins.fp32_reference import fp32_name
 from ampdoctor.analysis.twins.shared_with_fp32 import shared_births, shared_steps, without_half
 from ampdoctor.analysis.wording import counted, number
@@ -48,6 +49,15 @@ def _twinned(run: RunBuilder, in_fp32: int, op: str = "aten.div") -> RunBuilder:
     whole = {"nonfinite": 100, "nonfinite_fp32": in_fp32, "overflowed": 30 - in_fp32}
     run.twin("run", "", "loss", **whole, value=math.nan)
     return run.twin("run", "", "gradient", **whole, cosine=None, norm_ratio=None)
+
+
+def _by_hand(undefined: str, then: tuple[float, ...] = (math.nan,)) -> RunBuilder:
+    """Nothing is seen to break but the loss, by the operation `undefined`, before the losses `then`."""
+    run = _run(2.3, math.nan, dtype="bfloat16", scaler=False)
+    run.call("backward", undefined=undefined, file="train.py", line=17)
+    for loss in then:
+        run.step(loss=loss, lr=0.1)
+    return run
 
 
 def _overflow() -> RunBuilder:
@@ -114,12 +124,19 @@ class NanNotPrecision(Rule):
         Example("NaN in the data, every fourth batch", _recurring),
         Example("an empty mask, in FP32 as well", lambda: _twinned(_run(2.3, math.nan), 30)),
         Example("a fully masked row", lambda: _twinned(_run(2.3, math.nan), 30, "aten._softmax")),
+        Example("an empty mask that the loss alone divides by", lambda: _by_hand("div")),
+        Example("all targets ignored on one batch", lambda: _by_hand("nll_loss", then=(2.2, 2.1))),
         Example("out of nowhere in FP32", lambda: _run(2.3, 2.2, math.nan, math.nan, dtype="float32", scaler=False)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
         found = (
-            self._weights(run) or self._data(run) or self._diverged(run) or self._operation(run) or self._unknown(run)
+            self._weights(run)
+            or self._data(run)
+            or self._diverged(run)
+            or self._operation(run)
+            or self._made_by_loss(run)
+            or self._unknown(run)
         )
         if found is not None:
             yield found
@@ -200,7 +217,7 @@ class NanNotPrecision(Rule):
             births = shared_births(run, step)
             if births:
                 return self._born(run, step)
-            if step in broken.steps:
+            if step in broken.steps and undefined_loss(run) is None:
                 return self._from_targets(run, step)
         return None
 
@@ -257,3 +274,19 @@ class NanNotPrecision(Rule):
             confidence=Confidence.MEDIUM,
             severity=self._severity(run),
         )  # fmt: skip
+
+    def _made_by_loss(self, run: Run) -> Finding | None:
+        """What the graph of the loss shows, where no operation was looked at."""
+        found, broken = undefined_loss(run), broken_losses(run)
+        if found is None or found.first.step not in broken.steps:
+            return None
+        every = f", every {broken.every} steps" if broken.every else ""
+        where = f" that `backward` is called on at {found.source}" if found.source else ""
+        return self.finding(
+            f"NaN out of {found.kind.what}{every}: it is made by the loss itself{where}, of finite values and in any "
+            "format.",
+            evidence=[*found.evidence(), *broken.evidence()],
+            fixes=[guard(found.kind, None), look_at_the_batch(found.first.step)],
+            location=Location((), broken.steps[0], broken.steps[-1], source=found.source),
+            severity=self._severity(run),
+        )

@@ -95,7 +95,7 @@ def _case(run: Run, failure: Failure) -> tuple[str, list[Evidence], list[Fix]]:
     backwards = [c for c in window if c.call == "backward"]
     last = backwards[-1] if backwards else None
     if last is None:
-        text = "Since the last update() there were 0 backward passes."
+        text = "There was no `backward()` since the last update()."
         told = [Evidence("backward_passes", 0, text)]
         return (f"scaler.step() is called for {name} without a backward pass before it", told, [_order(failure)])
     cleared = [c for c in of_optimizer(window, name, "zero_grad") if when(c) > when(last)]
@@ -111,6 +111,7 @@ def _case(run: Run, failure: Failure) -> tuple[str, list[Evidence], list[Fix]]:
         )
     stepped = len(of_optimizer(calls_before(run, failure), name, "scaler_step"))
     text = f"{name} had been stepped {counted(stepped, 'time')} before."
+    text = text if stepped else f"`{name}` had not been stepped before."
     told = [_reached(backwards), Evidence("steps_before", stepped, text)]
     return (f"No parameter of {name} has a gradient on step {failure.row.step}", told, _graph_fixes(failure, stepped))
 
@@ -125,6 +126,7 @@ def _reached(backwards: list[CallRow]) -> Evidence:
 def _without_step(failure: Failure, window: tuple[CallRow, ...]) -> tuple[str, list[Evidence], list[Fix]]:
     steps = sum(c.call in {"scaler_step", "unscale"} for c in window)
     text = f"Since the update() before, scaler.step() and unscale_() were called {counted(steps, 'time')}."
+    text = text if steps else "Neither `scaler.step()` nor `scaler.unscale_()` was called since the update() before."
     code = f"""\
 scaler.step(optimizer)
 scaler.update(){comment(failure.source)}, once and only after a step"""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.analysis.forward.birth_causes import Cause
     from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import OpRow
 
 
 def _run(
@@ -103,10 +104,15 @@ class NormOverflow(Rule):
                 "FP32's."
             )
             evidence.insert(1, Evidence("gradient_wrong", wrong, text, Grade.MEASURED))
+        if dead := _dead(found):
+            text = (
+                f"All {dead.numel} results of `{op_name(dead)}` {at(dead)} are zero: nothing of what came in goes on."
+            )
+            evidence.insert(1, Evidence("zeros_handed_on", dead.numel, text, Grade.MEASURED))
         outcome = f"and {told}" if told else "and nothing else shows it"
         yield self.finding(
-            f"A norm overflows FP16 {at(row)}: its `{op_name(row)}` passes 65504 and becomes infinite, what is divided "
-            f"by it becomes zero, {outcome}.",
+            f"A norm overflows FP16 {at(row)}: its `{op_name(row)}` passes 65504 and becomes infinite, "
+            f"{'all that' if dead else 'what'} is divided by it becomes zero, {outcome}.",
             evidence=evidence,
             fixes=_fixes(run, found),
             location=cause_location(found),
@@ -115,9 +121,15 @@ class NormOverflow(Rule):
         )  # fmt: skip
 
     def _severity(self, run: Run, found: list[Cause], wrong: float | None) -> Severity:
-        if wrong is not None and wrong >= self.threshold("wrong_error"):
+        if _dead(found) or (wrong is not None and wrong >= self.threshold("wrong_error")):
             return Severity.ERROR
         return cause_severity(run, found, self.threshold("steps_error"))
+
+
+def _dead(found: list[Cause]) -> OpRow | None:
+    """Return what divides by the norm, where all that it hands on is zero on each of these steps."""
+    norms = [c.other for c in found if c.other is not None and not c.other.nonzero]
+    return norms[0] if len(norms) == len(found) else None
 
 
 def _wrong(run: Run, found: list[Cause]) -> float | None:

@@ -104,20 +104,29 @@ class ScaleCollapse(Rule):
         for scaler, updates in scale_updates(run).items():
             taken = _taken(run, scaler)
             skips = takewhile(lambda u: u.event == "backoff" and u.step not in taken, reversed(updates))  # noqa: B023
-            streak = list(skips)[::-1]
+            streak = self._without_calibration(run, list(skips)[::-1])
             if streak and self._collapsed(run, streak):
                 yield self._finding(run, updates, streak)
 
+    def _without_calibration(self, run: Run, streak: list[ScaleUpdate]) -> list[ScaleUpdate]:
+        """Return the skips from the first without a finite loss on: those just before it have another cause.
+
+        All of them where the loss never breaks, or where the scale had collapsed before it did.
+        """
+        broken = _nonfinite_losses(run, streak)
+        first = next((n for n, u in enumerate(streak) if u.step in broken), 0)
+        return streak[first:] if first < self.threshold("skips") else streak
+
     def _collapsed(self, run: Run, streak: list[ScaleUpdate]) -> bool:
-        # The first skip may come before the loss is gone: by what it let through into the weights.
-        blind = _nonfinite_losses(run, streak) >= len(streak) - 1
+        # One loss that is finite all the same is a batch that was spared.
+        blind = len(_nonfinite_losses(run, streak)) >= len(streak) - 1
         return len(streak) >= self.threshold("skips_without_loss" if blind else "skips")
 
     def _finding(self, run: Run, updates: list[ScaleUpdate], streak: list[ScaleUpdate]) -> Finding:
         first, last = streak[0], streak[-1]
         growth = loss_curve(run).growth_before(first.step)
         diverged = growth >= self.threshold("diverged")
-        bad = _nonfinite_losses(run, streak)
+        bad = len(_nonfinite_losses(run, streak))
         share = len(streak) / len(updates)
         evidence = [
             Evidence(
@@ -156,9 +165,10 @@ def _taken(run: Run, scaler: str) -> set[int]:
     return {s.step for s in run.steps if s.applied} - asked
 
 
-def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> int:
+def _nonfinite_losses(run: Run, streak: list[ScaleUpdate]) -> set[int]:
+    """Return the skipped steps whose loss is NaN or infinite."""
     skipped = {u.step for u in streak}
-    return sum(s.step in skipped and s.loss is not None and not math.isfinite(s.loss) for s in run.steps)
+    return {s.step for s in run.steps if s.step in skipped and s.loss is not None and not math.isfinite(s.loss)}
 
 
 def _in_fp32(run: Run, streak: list[ScaleUpdate]) -> tuple[int | None, bool | None]:

@@ -135,8 +135,6 @@ class ScalerUnneeded(Rule):
         """Return the skips that the scale alone has made: it is beyond any use, and the loss was finite."""
         finite = {s.step for s in run.steps if s.loss is None or math.isfinite(s.loss)}
         large = self.threshold("runaway_scale")
-        # Near its end the scaled loss, from which the loss is read, passes FP32's largest number first.
-        finite |= {r.step for r in rows if (r.scale or 0.0) > FP32.max / 2**24}
         return [r for r in rows if r.event == "skip" and (r.scale or 0.0) >= large and r.step in finite]
 
 

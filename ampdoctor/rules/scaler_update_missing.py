@@ -119,13 +119,14 @@ def _summary(run: Run, refusal: Refusal) -> str:
 
 def _evidence(run: Run, refusal: Refusal) -> list[Evidence]:
     updates, between = _updates(run), refusal.backwards_between
-    called = f"scaler.update() was called {counted(updates, 'time')} in the run"
-    evidence = [Evidence("updates", updates, f"{called}, and not between these two calls.")]
+    called = f"scaler.update() was called {counted(updates, 'time')} in the run, and not between these two calls."
+    evidence = [Evidence("updates", updates, called if updates else "`scaler.update()` was not called in the run.")]
     if refusal.earlier is not None:
         what = "unscale_()" if refusal.earlier.call == "unscale" else "scaler.step()"
         line = source_of(refusal.earlier)
         where = f" at {line}" if line else ""
-        text = f"{counted(between, 'backward pass', 'backward passes')} came after the {what}{where} before it."
+        passes = counted(between, "backward pass", "backward passes") if between else "No `backward()`"
+        text = f"{passes} came after the {what}{where} before it."
         evidence.append(Evidence("backward_passes_between", between, text))
     return evidence
 

@@ -96,12 +96,12 @@ def _evidence(refusal: Refusal) -> list[Evidence]:
     line = source_of(refusal.earlier)
     what = "scaler.step()" if refusal.earlier.call == "scaler_step" else "unscale_()"
     passes = counted(refusal.backwards_between, "backward pass", "backward passes")
-    scaled = ", whose gradients were added to unscaled ones" if refusal.backwards_between else ""
-    text = f"Between the earlier {what}{f' at {line}' if line else ''} and this call came {passes}{scaled}."
+    came = f"came {passes}, whose gradients were added to unscaled ones"
+    came = came if refusal.backwards_between else "there was no `backward()`"
+    text = f"Between the earlier {what}{f' at {line}' if line else ''} and this call {came}."
     evidence = [Evidence("backward_passes_between", refusal.backwards_between, text)]
     updates = sum(c.call == "update" for c in refusal.window)
-    text = f"There was no update() between them ({updates} calls)."
-    return [*evidence, Evidence("updates_between", updates, text)]
+    return [*evidence, Evidence("updates_between", updates, "There was no `scaler.update()` between them.")]
 
 
 def _fix(refusal: Refusal) -> Fix:

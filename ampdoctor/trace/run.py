@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ampdoctor.histogram import ExponentHistogram
+from ampdoctor.trace.folders import check_holds_a_run
 from ampdoctor.trace.info import RunInfo, read_info
 from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import (
@@ -92,6 +93,16 @@ class Run:
         if info.status != "running" or info.pid <= 0:
             return False
         return info.host == socket.gethostname() and not _alive(info.pid)
+
+    @property
+    def unfinished(self) -> bool:
+        """No end was recorded, and the recording process is not known to be gone: the run goes on."""
+        return self.info.status == "running" and not self.cut
+
+    @property
+    def elsewhere(self) -> bool:
+        """The run was recorded on another machine, of whose processes nothing is known."""
+        return self.info.host not in {"", socket.gethostname()}
 
     def missing(self, needs: Iterable[str]) -> list[str]:
         """Return those of `needs` ("table" or "table.column") for which nothing was recorded."""
@@ -195,6 +206,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
         TraceCorruptError: run.json or a table is not what it should be. A table that merely ends early is no error.
     """
     folder = Path(path)
+    check_holds_a_run(folder)
     info = read_info(folder)
     ranks = ranks_of(folder)
     rank = ranks[0] if ranks else 0

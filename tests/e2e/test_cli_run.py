@@ -145,7 +145,7 @@ def test_a_run_ends_with_its_diagnosis_on_stderr(tmp_path: Path) -> None:
 def test_a_run_without_a_step_ends_in_one_line(tmp_path: Path) -> None:
     process = ampdoctor("run", "--out", "here", SCRIPTS / "fake_training.py", cwd=tmp_path)
     assert process.stderr.splitlines()[1:] == [
-        "ampdoctor: no optimizer step was seen, so there is nothing to diagnose (here)"
+        "ampdoctor: no optimizer step was completed, so there is nothing to diagnose (here)"
     ]
 
 

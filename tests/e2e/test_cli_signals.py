@@ -7,8 +7,10 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import termios
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,6 @@ from tests.e2e.command import AMPDOCTOR, TIMEOUT_S, environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 WAIT = """\
 import signal, sys, time
@@ -96,3 +97,25 @@ def test_a_script_without_a_handler_dies_of_the_signal(tmp_path: Path) -> None:
     session = _Session(tmp_path)
     session.process.terminate()
     assert session.end()[0] == -signal.SIGTERM
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_a_script_does_not_outlive_us_when_we_are_killed(tmp_path: Path) -> None:
+    session = _Session(tmp_path, "import os; print(os.getpid(), flush=True)")
+    assert session.process.stdout is not None
+    script = int(session.process.stdout.readline())
+    session.process.kill()
+    session.process.wait(TIMEOUT_S)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not _ended(script):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    session.end()
+
+
+def _ended(pid: int) -> bool:
+    """Whether a process has ended, be it that its new parent has not noticed yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True

@@ -94,8 +94,8 @@ def hooks_in_place() -> dict[str, Any]:
     for name in dir(torch.amp.GradScaler):
         found[f"GradScaler.{name}"] = inspect.getattr_static(torch.amp.GradScaler, name)
     for holder in (torch.nn.utils, torch.nn.utils.clip_grad, sys.modules["torch.nn.utils.clip_grad"]):
-        for name in ("clip_grad_norm_", "clip_grad_value_"):
-            found[f"{holder.__name__}.{name}"] = getattr(holder, name)
+        for name in ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "_clip_grads_with_norm_"):
+            found[f"{holder.__name__}.{name}"] = getattr(holder, name, None)
     for holder in (module_hooks, optimizer_hooks):
         for name, value in vars(holder).items():
             if name.startswith("_global_") and hasattr(value, "items"):

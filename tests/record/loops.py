@@ -231,11 +231,30 @@ def _whole_numbers() -> list[torch.Tensor]:
     return [x, other, counted, whole, wide, angles, narrow]
 
 
+def evaluation_in_one_block(steps: int) -> Outcome:
+    """A whole evaluation under one autocast block, first on a step that nobody examines."""
+    seed()
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        with autocast("bf16"):
+            loss = F.cross_entropy(model(torch.randn(4, FEATURES)).float(), torch.arange(4) % CLASSES)
+        if step >= 5:
+            with torch.no_grad(), autocast("bf16"):
+                losses += [model(torch.randn(2, FEATURES)).float() for _ in range(3)]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return _outcome([model], [optimizer], losses=losses)
+
+
 LOOPS: dict[str, Callable[[int], Outcome]] = {
     f.__name__: f
     for f in (
         gan, by_hand, gradient_penalty, hooks_of_the_users, evaluation_and_average, per_sample_gradients,
-        special_modules, out_arguments,
+        special_modules, out_arguments, evaluation_in_one_block,
     )
 }  # fmt: skip
 

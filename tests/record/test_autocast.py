@@ -75,6 +75,41 @@ def test_the_first_block_of_each_line_in_a_step(recording: Recording) -> None:
     assert len(recording.calls("autocast_exit")) == 2
 
 
+def test_an_evaluation_after_the_last_step_is_looked_at_once(recording: Recording) -> None:
+    model, optimizer = _linear()
+    other = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    with recording.start(every=100):
+        for _ in range(5):
+            with torch.autocast("cpu", dtype=BF16):
+                loss = model(torch.ones(3, 4)).sum()
+            _step(model, optimizer, loss)
+        for _ in range(2):
+            with torch.no_grad(), torch.autocast("cpu", dtype=BF16):
+                for _ in range(3):
+                    other(torch.ones(3, 4))
+                with torch.autocast("cpu", dtype=BF16):
+                    other(torch.ones(3, 4))
+            other(torch.ones(3, 4))
+    (left,) = [c for c in recording.calls("autocast_exit") if c.step == 5]
+    assert left.module_calls == 4
+    rows = [r for r in recording.tensors("activation") if r.step == 5]
+    assert {(r.autocast, r.grad_enabled) for r in rows if r.slot == "out"} == {("bfloat16", False)}
+    assert len([m for m in recording.run.modules if m.module.endswith((".0", ".1"))]) == 2
+
+
+def test_few_evaluations_are_looked_at_and_no_step_is_ended_by_them(recording: Recording) -> None:
+    model, optimizer = _linear()
+    with recording.start(every=100):
+        for _ in range(5):
+            _step(model, optimizer, model(torch.ones(3, 4)).sum())
+        for number in range(9):
+            code = "\n" * number + "with torch.no_grad(), torch.autocast('cpu', dtype=torch.bfloat16): model(x)"
+            exec(code, {"torch": torch, "model": model, "x": torch.ones(3, 4)})
+        _step(model, optimizer, model(torch.ones(3, 4)).sum())
+    assert [c.line for c in recording.calls("autocast_enter")] == [1, 2, 3, 4]
+    assert len(recording.run.steps) == 6
+
+
 def test_nothing_is_told_of_a_step_that_is_not_examined(recording: Recording) -> None:
     model, optimizer = _linear()
     with recording.start(every=100):

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tests.record.recording import Recording
 
 
+clip_grads_with_norm_: Any = getattr(torch.nn.utils, "clip_grads_with_norm_", None)
+"""As code has it that imported it by name."""
+
+
 def _line() -> int:
     frame = inspect.currentframe()
     assert frame is not None
@@ -140,6 +144,34 @@ def test_clipping(recording: Recording) -> None:
     assert rows[0].norm == float(norm) == pytest.approx((36 + 64 + 4) ** 0.5)
     assert [c.norm for c in rows[1:]] == [None, None]
     assert recording.run.steps[0].grad_norm == rows[0].norm
+
+
+@pytest.mark.skipif(clip_grads_with_norm_ is None, reason="torch before 2.6 has no such function")
+def test_clipping_to_a_norm_that_code_has_taken(recording: Recording) -> None:
+    model, optimizer = _model()
+    with recording.start(every=1):
+        (model(torch.tensor([[3.0, 4.0]])) * torch.tensor(2.0)).sum().backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        torch.nn.utils.clip_grads_with_norm_(model.parameters(), 0.5, norm)
+        clip_grads_with_norm_(list(model.parameters()), max_norm=0.25, total_norm=torch.tensor(0.5))
+        optimizer.step()
+    rows = recording.calls("clip_norm")
+    assert [(c.limit, c.norm, c.target) for c in rows] == [
+        (0.5, float(norm), "optimizer0"), (0.25, 0.5, "optimizer0"),
+    ]  # fmt: skip
+    assert recording.run.steps[0].grad_norm == 0.5
+
+
+def test_clipping_that_clips_by_another_function_is_told_once(recording: Recording) -> None:
+    model, optimizer = _model()
+    with recording.start(every=1):
+        for _ in range(2):
+            model(torch.tensor([[3.0, 4.0]])).sum().backward()
+            clip_grad_norm_(model.parameters(), 0.5)
+            with pytest.raises(ValueError, match="float"):
+                clip_grad_norm_(model.parameters(), "wide")  # type: ignore[arg-type]
+            optimizer.step()
+    assert [c.limit for c in recording.calls("clip_norm")] == [0.5, None] * 2
 
 
 def test_a_generator_of_parameters_is_left_to_the_clipping(recording: Recording) -> None:

@@ -21,7 +21,7 @@ class _Scaler:
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         scaled = loss * torch.tensor(8.0)
-        mark_scaled([scaled])
+        mark_scaled(scaled)
         return scaled
 
 
@@ -132,7 +132,7 @@ def test_a_graph_that_was_freed_is_none_of_our_business() -> None:
 
 def _calls(recording: Recording, build: Any, **settings: Any) -> Any:
     model = nn.Linear(1, 1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, **settings)
+    scaler = torch.amp.GradScaler("cpu", **{"init_scale": 16.0, **settings})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with torch.no_grad():
         model.weight.fill_(3.0)
@@ -151,7 +151,7 @@ def _calls(recording: Recording, build: Any, **settings: Any) -> Any:
         (lambda s, a, b: (s.scale(a) + b).backward(), "some", 1.0, 51.0),
         (lambda s, a, b: (a * 1024).backward(), "none", 1024.0, 3072.0),
         (lambda s, a, b: torch.autograd.backward(s.scale([a, b])), "all", None, 6.0),
-        (lambda s, a, b: torch.autograd.backward([s.scale(a), b]), "some", None, 51.0),
+        (lambda s, a, b: torch.autograd.backward([s.scale(a), b]), "some", None, 6.0),
     ],
 )
 def test_it_is_in_the_calls_and_the_loss_is_as_the_user_knows_it(
@@ -160,7 +160,7 @@ def test_it_is_in_the_calls_and_the_loss_is_as_the_user_knows_it(
     (row,) = _calls(recording, build)
     assert (row.scaled, row.factor) == (scaled, factor)
     (step,) = recording.run.steps
-    # The scale is divided out where all was scaled; a mixed sum is nothing that could be put right.
+    # The scale is divided out where all was scaled; of a sum, a mixed one is nothing that could be put right.
     assert step.loss == loss
 
 
@@ -173,3 +173,23 @@ def test_the_losses_of_a_step_add_up(recording: Recording) -> None:
     assert [(r.scaled, r.factor, r.micro_batch) for r in rows] == [("all", 0.5, 0), ("all", 0.5, 1)]
     assert recording.run.steps[0].loss == 3.0
     assert recording.run.steps[0].micro_batches == 2
+
+
+@pytest.mark.parametrize(
+    ("build", "loss"),
+    [
+        (lambda s, a, b: s.scale(a).backward(), 3.0),
+        (lambda s, a, b: [part.backward() for part in s.scale([a, b])], 6.0),
+        (lambda s, a, b: (s.scale(a) + s.scale(b)).backward(), None),  # nobody knows what it was before
+        (lambda s, a, b: s.scale(a * math.inf).backward(), math.inf),
+    ],
+    ids=["scaled", "one after the other", "a sum", "infinite itself"],
+)
+def test_a_scale_that_passes_fp32_breaks_no_loss(recording: Recording, build: Any, loss: float | None) -> None:
+    _calls(recording, build, init_scale=2.0**127)
+    assert [s.loss for s in recording.run.steps] == [loss]
+
+
+def test_a_loss_that_is_infinite_at_a_scale_of_ordinary_size_is_broken(recording: Recording) -> None:
+    _calls(recording, lambda s, a, b: (s.scale(a * math.inf) + s.scale(b)).backward())
+    assert [s.loss for s in recording.run.steps] == [math.inf]

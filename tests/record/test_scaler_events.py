@@ -148,7 +148,7 @@ def test_a_scale_that_the_user_sets(recording: Recording, new_scale: Any) -> Non
         scaler.scale(model(torch.ones(1, 1)).sum()).backward()
         recorder.step()
     (event,) = [e for e in recording.events() if e.scale_after is not None]
-    assert (event.event, event.scale, event.scale_after) == ("growth", 4.0, 256.0)
+    assert (event.event, event.scale, event.scale_after) == ("set", 4.0, 256.0)
     assert [r.loss_scale for r in recording.run.steps] == [4.0, 256.0]
 
 
@@ -201,3 +201,19 @@ def test_an_error_that_the_scaler_raises(recording: Recording, mistake: Any, cal
     assert failed.call == call
     assert failed.error == f"{type(raised.value).__name__}: {raised.value}"
     assert recording.run.info.exception == failed.error
+
+
+def test_a_scale_that_is_taken_back_by_hand_is_no_backoff(recording: Recording) -> None:
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+    with recording.start(every=1):
+        for factor in (1.0, 1.0, math.inf):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(1, 1)).sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() > 4.0:
+                scaler.update(new_scale=4.0)
+    moves = [(e.event, e.scale, e.scale_after) for e in recording.events() if e.scale_after is not None]
+    assert moves == [("growth", 4.0, 8.0), ("set", 8.0, 4.0)] * 2 + [("backoff", 4.0, 2.0)]

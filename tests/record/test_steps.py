@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -255,7 +256,7 @@ def test_the_optimizers_table(recording: Recording) -> None:
         for _ in range(2):
             model[1](model[0](X).bfloat16()).sum().backward()
             optimizer.step()
-    rows = [vars(r) for r in recording.run.optimizers]
+    rows = [asdict(r) for r in recording.run.optimizers]
     common = {
         "step": 0, "optimizer": "optimizer0", "type": "AdamW", "eps": 2.0**-20, "momentum": None, "betas": [0.5, 0.75],
         "fused": None, "foreach": True, "parameters": 2,

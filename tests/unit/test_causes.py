@@ -93,3 +93,13 @@ def test_two_rules_that_explain_each_other_lose_no_finding() -> None:
 def test_the_worst_and_earliest_comes_first() -> None:
     findings = [_found(Stuck, 9), _found(Loop, 5, Severity.WARNING), _found(Overflow, 3)]
     assert [f.name for f in root_findings(findings, RULES)] == ["overflow", "stuck", "loop"]
+
+
+def test_what_begins_on_a_harmed_step_is_looked_for_on_harmed_steps() -> None:
+    findings = [_found(Collapse, 25), _found(Overflow, 30)]
+    examined = [0, 26, 27, 30, 35]
+    assert len(root_findings(findings, RULES, examined)) == 2
+    assert _names(root_findings(findings, RULES, examined, harmed={25, 30, 35})) == [("overflow", ["collapse"])]
+    # 25 was no such step: what is to be seen of it is seen on the next.
+    assert len(root_findings(findings, RULES, examined, harmed={30, 35})) == 2
+    assert len(root_findings(findings, RULES, [0, 26, 35], harmed={25, 26, 30, 35})) == 2

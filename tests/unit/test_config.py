@@ -91,6 +91,12 @@ def test_an_unknown_key_is_told_with_those_there_are(tmp_path: Path) -> None:
     assert "rounds" in caught.value.hint
 
 
+def test_a_mistyped_rule_is_guessed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(_write(tmp_path, "[tool.ampdoctor.rules.scale-huntin]\nrounds = 1\n"))
+    assert caught.value.hint.startswith("did you mean scale-hunting?")
+
+
 def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError):

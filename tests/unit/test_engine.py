@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -67,6 +69,28 @@ class Blind(Quiet):
     needs: ClassVar[tuple[str, ...]] = ("steps.grad_norm", "tensors")
 
 
+class Wide(Loud):
+    """It speaks of two places."""
+
+    code, name = "AMP906", "wide"
+
+    def check(self, run: Run) -> Iterator[Finding]:
+        for finding in super().check(run):
+            yield replace(finding, location=Location(("head.out (activation)", "body.out (activation)"), 0, 0))
+
+
+class Crash(Loud):
+    """It speaks of an exception, in whichever step."""
+
+    code, name, needs = "AMP907", "crash", ()
+
+
+class Silent(Quiet):
+    """It needs nothing and has nothing to say."""
+
+    code, name, needs = "AMP908", "silent", ()
+
+
 def _run() -> Run:
     return RunBuilder().step(loss=1.0).build()
 
@@ -97,6 +121,7 @@ def test_an_accepted_finding_is_kept_with_its_reason() -> None:
     config = Config(ignore=(Ignore("loud", "we like it"),))
     diagnosis = diagnose(_run(), config, rules=[Loud(), Quiet()])
     assert diagnosis.findings == ()
+    assert diagnosis.verdict == "nothing found beyond 1 accepted finding in 1 of 1 step examined"
     (ignored,) = diagnosis.ignored
     assert (ignored.finding.name, ignored.reason) == ("loud", "we like it")
     assert "loud" not in diagnosis.passed
@@ -122,6 +147,30 @@ def test_a_finding_is_accepted_by_site(site: str, kept: int) -> None:
     assert len(diagnose(_run(), config, rules=[Loud()]).findings) == kept
 
 
+def test_a_finding_is_accepted_where_all_of_its_sites_match_and_not_where_some_do() -> None:
+    config = Config(ignore=(Ignore("wide", "only there", "head.*"),))
+    diagnosis = diagnose(_run(), config, rules=[Wide()])
+    assert [f.name for f in diagnosis.findings] == ["wide"]
+    (notice,) = diagnosis.notices
+    assert notice.startswith(
+        "An entry of [tool.ampdoctor] matched nothing: rule wide, site head.*. A finding is accepted"
+    )
+
+
+def test_an_entry_that_matched_nothing_is_told() -> None:
+    ignore = (Ignore("loud", "we like it"), Ignore("echo", "folded under it"), Ignore("quiet", "it never speaks"))
+    diagnosis = diagnose(_run(), Config(ignore=ignore), rules=[Loud(), Echo(), Quiet()])
+    assert diagnosis.notices == ("An entry of [tool.ampdoctor] matched nothing: rule quiet.",)
+
+
+def test_a_rule_is_skipped_where_no_step_was_completed_but_may_speak() -> None:
+    diagnosis = diagnose(RunBuilder().build(), rules=[Crash(), Silent(), Blind()])
+    assert [f.name for f in diagnosis.findings] == ["crash"]
+    assert diagnosis.passed == ()
+    reason = "no step was completed"
+    assert [(s.rule, s.reason) for s in diagnosis.skipped] == [("silent", reason), ("blind", reason)]
+
+
 def test_what_was_examined_is_counted() -> None:
     run = RunBuilder().step().module("head").tensor("head", "activation").step(examined=False)
     examined = diagnose(run.build(), rules=[]).examined
@@ -135,17 +184,19 @@ def test_what_was_examined_is_counted() -> None:
         ({"status": "degraded", "degraded": "RuntimeError: boom"}, "boom"),
         ({"status": "crashed", "exit_code": -9}, "the run was cut: its process was killed"),
         ({"status": "running", "pid": 2**22 + 1}, "the run was cut: its record was not completed"),
+        ({"status": "running", "pid": os.getpid()}, "the run has not finished"),
+        ({"status": "running", "pid": 1, "host": "far"}, "it goes on, or was killed, on far"),
     ],
 )
 def test_what_could_not_be_examined_is_told(info: dict[str, object], gap: str) -> None:
-    gaps = diagnose(RunBuilder(host=socket.gethostname(), **info).step().build(), rules=[]).examined.gaps
+    gaps = diagnose(RunBuilder(**{"host": socket.gethostname()} | info).step().build(), rules=[]).examined.gaps
     assert any(gap in text for text in gaps)
 
 
 def test_a_run_without_a_step_says_so() -> None:
     diagnosis = diagnose(RunBuilder().build(), rules=[])
-    assert "no optimizer step was seen" in diagnosis.examined.gaps
-    assert diagnosis.verdict == "nothing to judge: no optimizer step was seen"
+    assert "no optimizer step was completed" in diagnosis.examined.gaps
+    assert diagnosis.verdict == "nothing to judge: no optimizer step was completed"
 
 
 def test_every_rule_is_asked_by_default() -> None:

@@ -59,7 +59,7 @@ def test_a_run_without_a_step_ends_in_one_line(capsys: pytest.CaptureFixture[str
     conclude(write_run(Path("here"), losses=[]), console())
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 1
-    assert "no optimizer step was seen" in shown
+    assert "no optimizer step was completed" in shown
 
 
 class _FakeRecorder:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 from dataclasses import replace
 
 import pytest
@@ -77,4 +79,34 @@ def test_a_run_that_the_recorder_gave_up_is_not_called_healthy() -> None:
     assert verdict_of(run, []) == (
         "no precision fault found in 2 of 2 steps examined; the recorder gave up after step 1, and saw nothing of the "
         "rest"
+    )
+
+
+HERE = {"status": "running", "pid": os.getpid(), "host": socket.gethostname()}
+
+
+def test_a_run_that_goes_on_is_not_called_healthy_yet() -> None:
+    verdict = verdict_of(_run(1.0, 1.0, **HERE).build(), [])
+    assert verdict == "nothing found so far in 2 of 2 steps examined; the run goes on"
+    unexamined = RunBuilder(**HERE).step(examined=False).build()
+    assert verdict_of(unexamined, []) == "nothing found so far in 1 step, of which none was examined; the run goes on"
+    before = RunBuilder(**HERE).build()
+    assert verdict_of(before, []) == "nothing to judge so far: no optimizer step was completed; the run goes on"
+    assert verdict_of(_run(1.0, **HERE).build(), [FOUND]) == "Gradients vanish (gradient-underflow)"
+
+
+def test_of_a_run_on_another_machine_it_is_not_known_whether_it_goes_on() -> None:
+    verdict = verdict_of(_run(1.0, **HERE | {"host": "another"}).build(), [])
+    assert verdict == "nothing found so far in 1 of 1 step examined; no end of the run was recorded"
+
+
+def test_a_run_with_accepted_faults_only_is_not_called_healthy() -> None:
+    run = _run(1.0, 1.0).build()
+    assert verdict_of(run, [], accepted=[FOUND]) == "nothing found beyond 1 accepted finding in 2 of 2 steps examined"
+    assert verdict_of(run, [NOTE], accepted=[FOUND, FOUND]).startswith("nothing found beyond 2 accepted findings in")
+    assert verdict_of(run, [], accepted=[NOTE]).startswith("healthy")
+    assert verdict_of(run, [FOUND], accepted=[FOUND]) == "Gradients vanish (gradient-underflow)"
+    broken = _run(1.0, math.nan).build()
+    assert verdict_of(broken, [], accepted=[FOUND]) == (
+        "nothing found beyond 1 accepted finding: the loss is NaN or infinite from step 1 on"
     )

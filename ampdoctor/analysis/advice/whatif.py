@@ -8,7 +8,7 @@ from math import floor, isnan, log2, nan
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.whatif_answer import Share, SiteShares, WhatIf
-from ampdoctor.analysis.backward.propagation import Amount, flushed, passed
+from ampdoctor.analysis.backward.propagation import Amount, Edges, flushed, passed
 from ampdoctor.analysis.backward.recorded_step import Recorded, recorded_step
 from ampdoctor.analysis.twins.measured import RUN, flushed_share
 from ampdoctor.errors import AmpDoctorError
@@ -48,12 +48,9 @@ def what_if(
         raise AmpDoctorError(f"no weight gradient is called {sites!r}", hint=_names(backward))
     amounts = _amounts(backward, chosen, fmt, ratio)
     twins = _measured(recorded, fmt, scale)
-    weights = tuple(
-        _site(w.row, w.values, fmt if w.narrow else FP32, binades, _share(a, _one(twins.get(w.row.site))))
-        for w, a in zip(chosen, amounts, strict=True)
-    )
+    weights = tuple(_weight(w.row, a, _one(twins.get(w.row.site))) for w, a in zip(chosen, amounts, strict=True))
     outputs = tuple(
-        _site(s.row, s.values, fmt if s.narrow else FP32, binades)
+        _output(s.row, s.values, Edges.of(fmt if s.narrow else FP32, binades))
         for s in backward.stages
         if fnmatchcase(s.row.site, sites)
     )
@@ -82,8 +79,8 @@ def _amounts(backward: BackwardPass, chosen: list[WeightGradient], fmt: NumberFo
     now, binades = passed(backward, own, 0), floor(ratio + ROUNDING)
 
     def at(binades: int) -> list[Amount]:
-        then, edge = passed(backward, fmt, binades), fmt.flush_exponent - binades
-        return [flushed(w, now, then, edge, own.flush_exponent - edge) for w in chosen]
+        then, room = passed(backward, fmt, binades), own.flush_exponent - fmt.flush_exponent + binades
+        return [flushed(w, now, then, Edges.of(fmt if w.narrow else FP32, binades), room) for w in chosen]
 
     below = at(binades)
     if _whole_binades(ratio):
@@ -97,20 +94,23 @@ def _names(backward: BackwardPass) -> str:
     return "there are " + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
 
 
-def _site(row: TensorRow, values: Unflushed, fmt: NumberFormat, binades: int, share: Share | None = None) -> SiteShares:
-    """Return the shares of one site by its own size; `share` is what is flushed, the way down to it included."""
+def _weight(row: TensorRow, amount: Amount, measured: float | None) -> SiteShares:
+    """Return the shares of a weight gradient, what is lost on the way down to it included."""
+    n, share = amount.nonzero, _share(amount, measured)
+    known = n > 0.0 and not isnan(amount.estimated)
+    subnormal, overflowed = (amount.subnormal / n, amount.overflowed / n) if known else (None, None)
+    return SiteShares(row.site, row.role, n, share, subnormal, overflowed)
+
+
+def _output(row: TensorRow, values: Unflushed, edges: Edges) -> SiteShares:
+    """Return the shares of a gradient on its way, by its own size."""
     total = values.nonzero
     if not total:
-        none = Share(None, None, None)
-        return SiteShares(row.site, row.role, 0.0, share or none, None, None)
-    gone = values.below(fmt.flush_exponent - binades)
-    subnormal = values.below(fmt.min_exponent - binades) - gone
-    over = total - values.below(log2(fmt.overflow_at) - binades)
-    if values.absmax * 2.0**binades < fmt.overflow_at:
-        over = 0.0
-    return SiteShares(
-        row.site, row.role, total, share or Share(gone / total, None, None), subnormal / total, over / total,
-    )  # fmt: skip
+        return SiteShares(row.site, row.role, 0.0, Share(None, None, None), None, None)
+    gone = values.below(edges.flush)
+    subnormal = values.below(edges.normal) - gone
+    over = total - values.below(edges.overflow) if values.absmax >= 2.0**edges.overflow else 0.0
+    return SiteShares(row.site, row.role, total, Share(gone / total, None, None), subnormal / total, over / total)
 
 
 def _share(amount: Amount, measured: float | None) -> Share:

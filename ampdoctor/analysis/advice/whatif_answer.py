@@ -33,7 +33,7 @@ class SiteShares:
     Attributes:
         site: module path and slot.
         role: weight_grad or grad_output.
-        elements: estimated elements that are nonzero in FP32.
+        elements: estimated elements that are nonzero in FP32; all shares are of these, and no element is in two.
         flushed: those of them that become zero.
         subnormal: share that stays nonzero and loses bits, estimated.
         overflowed: share that becomes infinite or NaN by its own size, estimated.

@@ -16,7 +16,7 @@ element loses all it is made from) or in a few columns (then 1 - q of them do): 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,12 +41,36 @@ class Amount:
         low: fewest.
         high: most.
         nonzero: elements that are nonzero in high precision, estimated.
+        subnormal: elements that stay nonzero and lose bits, estimated: none of those flushed.
+        overflowed: elements that become infinite or NaN, estimated: none of the others.
     """
 
     estimated: float
     low: float
     high: float
     nonzero: float
+    subnormal: float = 0.0
+    overflowed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Where the range of a setting ends, as log2 of a size in the run's scale.
+
+    Attributes:
+        flush: of the largest element that is flushed.
+        normal: of the smallest one that keeps all its bits.
+        overflow: of the smallest one that is infinite or NaN.
+    """
+
+    flush: float
+    normal: float
+    overflow: float
+
+    @classmethod
+    def of(cls, fmt: NumberFormat, binades: int) -> Edges:
+        """Return those of `fmt` at a loss scale 2**binades times the run's."""
+        return cls(fmt.flush_exponent - binades, fmt.min_exponent - binades, math.log2(fmt.overflow_at) - binades)
 
 
 @dataclass(frozen=True)
@@ -90,16 +114,16 @@ def _through(stage: Stage, above: Passed, edge: float) -> Passed:
 
 
 def flushed(
-    weight: WeightGradient, now: dict[Stage, Passed], then: dict[Stage, Passed], edge: float, room: int
+    weight: WeightGradient, now: dict[Stage, Passed], then: dict[Stage, Passed], edges: Edges, room: int
 ) -> Amount:
-    """Return how many elements of `weight` are flushed.
+    """Return how many elements of `weight` are flushed, and what becomes of the others.
 
     Args:
         weight: the gradient.
         now: what comes through in the run.
         then: what comes through in the setting asked about.
-        edge: log2 of the largest element, in the run's scale, that is flushed there.
-        room: binades that this edge lies below the run's own: what a setting with room flushes, the run has flushed.
+        edges: of the format that the gradient is made in there.
+        room: binades that its lower edge lies below the run's: what a setting with room flushes, the run has flushed.
     """
     values = weight.values
     if values.gone:
@@ -107,7 +131,7 @@ def flushed(
     total = values.nonzero
     if not total:
         return Amount(0.0, 0.0, 0.0, 0.0)
-    edge = edge if weight.narrow else -math.inf
+    edge = edges.flush if weight.narrow else -math.inf
     source = min(weight.stages, key=lambda s: then[s].energy, default=None)
     there, before = (then[source], now[source]) if source is not None else (ALL, ALL)
     before = ALL if weight.seen else before
@@ -120,7 +144,17 @@ def flushed(
     dead = 1.0 - min(1.0, left / max(left_now, 1e-12))
     estimated = dead * total + (1.0 - dead) * values.below(edge + shrunk)
     own = _own(values, edge + MARGIN + shrunk, room, values.flushed_high)
-    return _bounded(weight, estimated, low, (own, max(0.0, 1.0 - there.columns)), room)
+    amount = _bounded(weight, estimated, low, (own, max(0.0, 1.0 - there.columns)), room)
+    return _with_the_rest(amount, values, Edges(edge, edges.normal + shrunk, edges.overflow + shrunk), dead)
+
+
+def _with_the_rest(amount: Amount, values: Unflushed, edges: Edges, dead: float) -> Amount:
+    """Return `amount` with what becomes of the elements that are not flushed, of which a share `dead` has no source."""
+    total, left = amount.nonzero, amount.nonzero - amount.estimated
+    small = dead * total + (1.0 - dead) * values.below(edges.normal)
+    large = (1.0 - dead) * (total - values.below(edges.overflow)) if values.absmax >= 2.0**edges.overflow else 0.0
+    subnormal = min(max(small - amount.estimated, 0.0), left)
+    return replace(amount, subnormal=subnormal, overflowed=min(large, left - subnormal))
 
 
 def _own(values: Unflushed, edge: float, room: int, gone: float) -> float:

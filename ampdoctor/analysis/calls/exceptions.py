@@ -110,7 +110,7 @@ def aftermath(run: Run, found: Sequence[Failure], *, mistake: bool = False) -> t
     if not after:
         ended = bool(run.info.exception and last.message[:_LONGEST_QUOTE] in run.info.exception)
         how = "the script ended with it" if ended else "the script caught it and never stepped again"
-        text = f"No optimizer step came after it (0 steps): {how}."
+        text = f"No `optimizer.step()` came after it: {how}."
         return Severity.ERROR, [*evidence, Evidence("steps_after", 0, text)]
     text = f"The script caught it and went on: {counted(after, 'step')} came after it."
     evidence.append(Evidence("steps_after", after, text))

@@ -46,7 +46,7 @@ def resumed(run: Run) -> Iterator[Resumed]:
             continue
         updates = [
             r for r in run.scaler
-            if r.scaler == first.scaler and r.event in {"growth", "backoff", "hold"}
+            if r.scaler == first.scaler and r.event in {"growth", "backoff", "hold", "set"}
         ]  # fmt: skip
         if any(when(r) < when(load) for r in updates):
             continue  # the scaler itself has lived on

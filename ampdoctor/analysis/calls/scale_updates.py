@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScaleUpdate:
-    """One `update()` of a scaler: growth, backoff or hold, with the scale before and after it."""
+    """One `update()` of a scaler: growth, backoff or hold, with the scale before and after it.
+
+    What a user sets by hand is no decision of the scaler's, and no update here.
+    """
 
     step: int
     event: str

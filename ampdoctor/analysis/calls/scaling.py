@@ -130,7 +130,22 @@ def _fp16_gradients(run: Run) -> bool:
 
 
 def _grows(run: Run, config: ScalerRow) -> bool:
-    if any(row.event == "growth" for row in run.scaler):
+    if _held_by_hand(run):
+        return False
+    if any(row.event == "growth" or _raised(row) for row in run.scaler):
         return True
     endless = (config.growth_interval or DEFAULT_GROWTH_INTERVAL) >= ENDLESS_INTERVAL
     return not endless and (config.growth_factor or 2.0) > 1.0
+
+
+def _held_by_hand(run: Run) -> bool:
+    """Whether code takes back each growth of the scale, or sets it to the same number again and again."""
+    moves = [row for row in run.scaler if row.event in {"growth", "backoff", "set"}][-2:]
+    if [row.event for row in moves][1:] != ["set"] or moves[0].event == "backoff":
+        return False
+    return moves[1].scale_after == moves[0].scale
+
+
+def _raised(row: ScalerRow) -> bool:
+    """Whether the scale was raised by hand: it is not pinned then either."""
+    return row.event == "set" and (row.scale_after or 0.0) > (row.scale or 0.0)

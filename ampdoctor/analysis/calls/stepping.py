@@ -87,17 +87,20 @@ class _Follower:
         self._scales = {s.step: s.loss_scale for s in run.steps}
 
     def take(self, call: CallRow) -> None:
-        if call.call in STEPS:
-            if call.target:
-                self._step(call, call.target)
-        elif call.call == "zero_grad":
+        kind = call.call
+        stepped = None
+        if kind in STEPS:
+            stepped = call.target
+            if stepped:
+                self._step(call, stepped)
+        elif kind == "zero_grad":
             self._clear(call.target)
-        elif call.call == "backward" and call.holding is not None:
+        elif kind == "backward" and call.holding is not None:
             for name in set(self._optimizers) - set(call.holding):
                 self._clear(name)  # by hand, as in `p.grad = None`
-        for name in self._optimizers:
-            if call.call not in STEPS or call.target != name:
-                self._calls[name].append(call)
+        for name, calls in self._calls.items():
+            if name != stepped:
+                calls.append(call)
 
     def _clear(self, name: str | None) -> None:
         if name in self._calls:

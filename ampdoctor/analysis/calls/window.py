@@ -101,7 +101,7 @@ class _Moves:
         rows = [
             (r.scaler, r.step, r.seq, r.scale_after / r.scale)
             for r in run.scaler
-            if r.event in {"growth", "backoff"} and r.scale and r.scale_after
+            if r.event in {"growth", "backoff", "set"} and r.scale and r.scale_after
         ]
         # The row of what an update did follows its call.
         self._by: dict[tuple[int, int], float] = {}

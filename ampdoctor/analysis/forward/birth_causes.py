@@ -17,6 +17,7 @@ from ampdoctor.analysis.forward.birth_shapes import (
     feeds_norm,
     feeds_softmax,
     lost_guard,
+    mask_before,
     probability_before,
 )
 from ampdoctor.analysis.forward.first_loss import births_of
@@ -43,6 +44,7 @@ class Kind(Enum):
     LOG = "log-of-zero-underflow"
     EPS = "eps-underflow"
     CANCELLATION = "cancellation-half"
+    MASK = "mask-constant-overflow"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Cause:
         kind: what is wrong.
         birth: the first operation whose result is not finite.
         other: the operation that it takes two for: the softmax that rounded to zero, the sum that lost its epsilon,
-            the difference that cancelled, what divides by an infinite norm.
+            the difference that cancelled, what divides by an infinite norm, what made a mask infinite.
         harm: "the loss is nan"; None where the step is finite all the same.
     """
 
@@ -119,6 +121,8 @@ def _kind(run: Run, flow: Flow, birth: Origin) -> tuple[Kind, OpRow | None] | No
     row = birth.row
     if birth.overflows:
         return _overflow(run, flow, row) if row.direction == "forward" else None
+    if (mask := mask_before(flow, row)) is not None:
+        return Kind.MASK, mask
     proven = carried_finite(run, row.step) is True
     if (probability := probability_before(flow, row, proven=proven)) is not None:
         return Kind.LOG, probability

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.forward.first_loss import lost_mask
 from ampdoctor.analysis.forward.op_flow import CASTS, FUSED_ATTENTION, base, is_product
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def cancelled_before(flow: Flow, row: OpRow) -> OpRow | None:
             if base(found) in {"sub", "add"} and (found.cancelled or 0) >= least:
                 return found
     return None
+
+
+def mask_before(flow: Flow, row: OpRow) -> OpRow | None:
+    """Return what made a mask's constant infinite on its way into a softmax, `row`: NaN where all of a row is so."""
+    if not ("softmax" in row.op or FUSED_ATTENTION in row.op) or row.direction != "forward":
+        return None
+    return next((r for r in flow.before(row, lambda r: base(r) in SCORES | CASTS) if lost_mask(r)), None)
 
 
 def feeds_softmax(flow: Flow, row: OpRow) -> OpRow | None:

@@ -55,7 +55,17 @@ def births_of(run: Run, step: int) -> list[Origin]:
 
 def _mask(row: OpRow) -> bool:
     """Whether what is not finite was written as a constant, for FP32 as well or too large to be an activation."""
-    constant = any(part in row.op for part in CONSTANTS)
-    if row.born_fp32 == row.born:
-        return constant
-    return (constant or "_to_copy" in row.op) and row.absmax >= MASK_CONSTANT
+    return lost_mask(row) if row.born_fp32 != row.born else _writes_constant(row)
+
+
+def lost_mask(row: OpRow) -> bool:
+    """Whether a mask's constant, finite in FP32, is written or cast to what can't hold it.
+
+    What comes of it is the mask all the same, but for a row of which everything is masked.
+    """
+    lost = row.born > 0 and row.born_fp32 != row.born and row.absmax >= MASK_CONSTANT
+    return lost and ("_to_copy" in row.op or _writes_constant(row))
+
+
+def _writes_constant(row: OpRow) -> bool:
+    return any(part in row.op for part in CONSTANTS)

@@ -6,23 +6,22 @@ import math
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.columns import nonfinite_steps, recorded_dtypes, recorded_steps
+from ampdoctor.analysis.forward.birth_causes import Kind, causes
 from ampdoctor.analysis.forward.first_loss import births_of
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.analysis.twins.fp32_finite import precision_alone
 from ampdoctor.analysis.twins.measured import FP32
 from ampdoctor.analysis.twins.opinions import op_rows, twin_rows
-from ampdoctor.formats import HALF_DTYPES
+from ampdoctor.formats import HALF_DTYPES, SCALE_BEYOND_FP32
 
 if TYPE_CHECKING:
     from ampdoctor.analysis.forward.operations import Origin
     from ampdoctor.trace.run import Run
 
-BEYOND = 2.0**64
-"""A loss scale that makes gradients of ordinary size overflow FP32 as well: what breaks then is the scale's doing."""
-
 MASKED = "softmax"
 """Part of the names of operations whose NaN of infinite inputs is a row of which everything is masked. Had an overflow
-made the row so, that would be the first birth; any other operation may get a zero that FP16 has flushed before it."""
+made the row so, that would be the first birth, but for a mask's constant that half makes infinite; any other operation
+may get a zero that FP16 has flushed before it."""
 
 
 @once_per_run
@@ -40,15 +39,17 @@ def without_half(run: Run) -> bool:
 def shared_steps(run: Run) -> tuple[int, ...]:
     """Return the steps that a second opinion found not to be finite in FP32 either, in order."""
     seen = {row.step for row in twin_rows(run)} | {row.step for row in op_rows(run)}
-    beyond = {s.step for s in run.steps if (s.loss_scale or 1.0) >= BEYOND}
+    beyond = {s.step for s in run.steps if (s.loss_scale or 1.0) >= SCALE_BEYOND_FP32}
     return tuple(step for step in sorted(seen - beyond) if _shared(run, step))
 
 
 def _shared(run: Run, step: int) -> bool:
-    if precision_alone(run, step) is False:
+    alone = precision_alone(run, step)
+    if alone is False or (weights_sound(run, step) and _lost_in_fp32(run, step)):
         return True
-    if weights_sound(run, step) and _lost_in_fp32(run, step):
-        return True
+    cause = causes(run).get(step)
+    if alone or (cause is not None and cause.kind is Kind.MASK):
+        return False
     # Nothing is born of weights that are broken already.
     births = shared_births(run, step)
     return bool(births) and (without_half(run) or MASKED in births[0].row.op)

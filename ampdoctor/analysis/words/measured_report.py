@@ -66,11 +66,13 @@ def _whole(told: Materiality) -> list[Evidence]:
         )
         evidence.append(Evidence("measured_cosine", gradient.cosine, text, _turned(told)))
     if gradient.norm_ratio is not None:
-        text = f"Its norm on step {step} is {gradient.norm_ratio:.4g} times that of {told.fp32}."
+        text = f"The norm of the whole gradient on step {step} is {gradient.norm_ratio:.4g} times that of {told.fp32}."
+        if not gradient.norm_ratio:
+            text = f"Nothing is left of the gradient on step {step}: its norm is 0, and that of {told.fp32} is not."
         evidence.append(Evidence("measured_norm_ratio", gradient.norm_ratio, text, _turned(told)))
     if gradient.energy_lost is not None:
         share = percent(gradient.energy_lost)
-        text = f"The elements flushed on step {step} held {share} of its energy (sum of squares)."
+        text = f"The elements flushed on step {step} held {share} of the gradient's energy (sum of squares)."
         evidence.append(_measured("measured_lost_energy", gradient.energy_lost, text))
     return evidence
 

@@ -10,6 +10,7 @@ import torch
 
 from ampdoctor.record.autocast_blocks import Block
 from ampdoctor.record.callsite import full_call_site, shortened
+from ampdoctor.record.evaluations import Evaluations
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import autocast_dtype, dtype_name
 from ampdoctor.record.watch.base import Watcher
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ampdoctor.record.call_log import CallLog
+    from ampdoctor.record.callsite import CallSite
     from ampdoctor.record.patching import Patches
     from ampdoctor.record.state import State
 
@@ -27,13 +29,17 @@ _FRAMES = 4
 
 
 class AutocastWatch(Watcher):
-    """Queues a row for a block's begin and end: on an examined step, for the first block of each line."""
+    """Queues a row for a block's begin and end: on an examined step, for the first block of each line.
+
+    Of evaluations on other steps, for the first block of each line in the run.
+    """
 
     def __init__(self, state: State, log: CallLog) -> None:
         super().__init__(state, log)
         self._refused: dict[int, weakref.ref[Any]] = {}
         self._step = -1
         self._told: set[tuple[Any, ...]] = set()
+        self._evaluations = Evaluations(state)
 
     def install(self, patches: Patches) -> None:
         """Put its wrappers in place.
@@ -42,11 +48,11 @@ class AutocastWatch(Watcher):
         """
         entered = self._guarded(self._entered)
         left = self._guarded(self._left)
-        state = self._state
+        state, may_look = self._state, self._evaluations.may_begin
 
         # What is asked first costs next to nothing: an evaluation may enter thousands of blocks on a step.
         def after_enter(made: Any, result: Any, error: BaseException | None) -> None:
-            if not torch.compiler.is_compiling() and state.active and state.log.examined:
+            if not torch.compiler.is_compiling() and state.active and (state.log.examined or may_look()):
                 entered(made, result, error)
 
         def after_exit(made: Any, result: Any, error: BaseException | None) -> None:
@@ -84,12 +90,16 @@ class AutocastWatch(Watcher):
     def _entered(self, made: Any, _: Any, error: BaseException | None) -> None:
         if made is None or error is not None or in_backward():
             return
-        block = Block(id(made))
-        self._tell(made, block)
+        block, site = Block(id(made)), full_call_site()
+        if self._state.log.examined:
+            self._evaluations.seen(site)
+        elif not _keeps_copies(made) or not self._evaluations.begin(site):
+            return
+        self._tell(made, block, site)
         self._state.blocks.enter(block)
 
-    def _tell(self, made: Any, block: Block) -> None:
-        log, site = self._state.log, full_call_site()
+    def _tell(self, made: Any, block: Block, site: CallSite) -> None:
+        log = self._state.log
         if self._step != log.step:
             self._step = log.step
             self._told.clear()
@@ -113,6 +123,8 @@ class AutocastWatch(Watcher):
         if made is None or error is not None or in_backward():
             return
         block = self._state.blocks.leave(id(made))
+        if not self._state.blocks.depth:
+            self._evaluations.end()
         if block is None or block.columns is None:
             return
         most = max(block.calls.values(), default=0) if block.columns["depth"] == 0 else None
@@ -123,6 +135,11 @@ class AutocastWatch(Watcher):
 def _itself(made: Any = None, *_: Any, **__: Any) -> Any:
     """Before the call: what is entered or left."""
     return made
+
+
+def _keeps_copies(made: Any) -> bool:
+    """Whether a block that was entered just now keeps casts of weights; within another one that one keeps them."""
+    return bool(made._enabled) and bool(made._cache_enabled) and not getattr(made, "prev", False)
 
 
 def _next_node() -> int:

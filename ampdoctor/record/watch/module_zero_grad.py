@@ -22,6 +22,7 @@ class ModuleZeroGrad(Watcher):
         patches.around(nn.Module, "zero_grad", safe(self._before), safe(self._after))
 
     def _before(self, module: Any, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        self._state.copies.record()
         own = {id(p) for p in nn.Module.parameters(module)}
         names = [
             self._state.optimizers.name(optimizer)

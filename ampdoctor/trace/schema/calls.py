@@ -58,8 +58,8 @@ class CallRow:
     )
     resized: float | None = nullable(
         FLOAT,
-        "optimizer_step: size of the gradients over what the last scaled backward pass or clipping had left; 1/scale "
-        "where code of the user's has divided them (examined steps).",
+        "optimizer_step, scaler_step, unscale: size of the gradients over what the last scaled backward pass or "
+        "clipping had left; 1/scale where code of the user's has divided them (examined steps).",
     )
     lr_before: float | None = nullable(FLOAT, "scheduler_step: learning rate of the first group before it.")
     lr_after: float | None = nullable(FLOAT, "scheduler_step: that rate after it.")
@@ -71,6 +71,12 @@ class CallRow:
         INT,
         "backward: half copies of trained weights in the graph that an earlier backward pass has met too, before the "
         "last step of the optimizer which trains them (examined steps).",
+    )
+    undefined: str | None = nullable(
+        STRING,
+        "backward: what makes its loss NaN or infinite in every format, of values that are all finite: div (by a count "
+        "of zero), mean (of nothing), or a loss that averages over nothing (nll_loss); looked for where a loss on the "
+        "host is not finite and the one before was.",
     )
     ratio_error: float | None = nullable(
         FLOAT,
@@ -95,7 +101,9 @@ class CallRow:
     )
     limit: float | None = nullable(FLOAT, "clip: the largest norm or value allowed.")
     norm: float | None = nullable(
-        FLOAT, "clip: the total norm it returned; grad: that of the gradients (examined steps)."
+        FLOAT,
+        "clip: the total norm that it returned or was given; grad: that of the gradients; scaler_step, unscale: that "
+        "of the gradients before it, with resized (examined steps).",
     )
     error: str | None = nullable(STRING, "Exception that the call raised, or that passed (exception).")
     error_file: str | None = nullable(

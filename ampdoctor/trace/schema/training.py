@@ -118,10 +118,12 @@ class ScalerRow:
     step: int = required(INT, "Step it belongs to.")
     seq: int = required(INT, "Order within the step, shared with calls.")
     scaler: str = required(STRING, "Name of the scaler (scaler0).")
-    event: str = required(STRING, "seen (first use), unscale, step, skip, growth, backoff or hold (update, no change).")
+    event: str = required(
+        STRING, "seen (first use), unscale, step, skip; of update: growth, backoff, hold or set (by hand)."
+    )
     optimizer: str | None = nullable(STRING, "Optimizer concerned (unscale, step, skip).")
     scale: float | None = nullable(FLOAT, "Scale before the event.")
-    scale_after: float | None = nullable(FLOAT, "Scale after it (growth, backoff, hold).")
+    scale_after: float | None = nullable(FLOAT, "Scale after it (growth, backoff, hold, set).")
     found_inf: bool | None = nullable(BOOL, "A gradient was nonfinite (step, skip).")
     enabled: bool | None = nullable(BOOL, "The scaler is enabled (seen).")
     device_type: str | None = nullable(STRING, "Device type that it was made for (seen).")

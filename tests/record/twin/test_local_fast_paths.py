@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ SUMS: dict[str, Sum] = {
 
 def readable(row: OpRow) -> dict[str, object]:
     """Return what a row says; NaN is made equal to itself."""
-    return {name: str(value) for name, value in vars(row).items()}
+    return {name: str(value) for name, value in asdict(row).items()}
 
 
 @pytest.mark.parametrize("name", pairs())

@@ -76,3 +76,35 @@ def test_cancellation_leaves_rounding_alone() -> None:
     row = row_of(lambda: brain(1.0, 1.0, 1.0, 2.0) - brain(1 - 2.0**-6, 0.75, 1.0, 1.984375))
 
     assert row.cancelled == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_half_operand_is_enough_for_cancellation(order: int) -> None:
+    wide, narrow = torch.tensor([1.0, 1.0, 1.0, 2.0]), brain(1 - 2.0**-6, 0.75, 1.0, 1.984375)
+    kept = wide.clone()
+
+    row = row_of(lambda: wide - narrow if order == 1 else narrow - wide)
+
+    assert (row.cancelled, row.dtype_out) == (2, "float32")
+    assert torch.equal(wide, kept)
+
+
+def test_what_was_cast_from_half_just_before_is_known_as_half() -> None:
+    a, b = brain(1.0, 1.0, 1.0, 2.0), brain(1 - 2.0**-6, 0.75, 1.0, 1.984375)
+
+    (row,) = rows_of(lambda: a.float().view(2, 2) - b.float().view(2, 2))
+
+    assert (row.op, row.dtype_in, row.cancelled) == ("aten.sub", "float32", 2)
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        lambda a, b: a - b,
+        lambda a, b: a.to(BRAIN).float().mul_(1.25) - b.to(BRAIN).float().mul_(1.25),  # computed in FP32 since
+    ],
+)
+def test_full_precision_is_not_asked_for_cancellation(difference: Callable[..., Any]) -> None:
+    a, b = torch.tensor([1.0, 1.0]), torch.tensor([1 - 2.0**-6, 0.75])
+
+    assert [row.cancelled for row in rows_of(lambda: difference(a, b)) if row.op == "aten.sub"] == [None]

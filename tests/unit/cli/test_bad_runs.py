@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,6 +32,12 @@ def _empty_folder(run: Path) -> None:
     run.mkdir()
 
 
+def _claimed_folder(run: Path) -> None:
+    run.mkdir()
+    for name in ("run.json", ".claim-1", ".run.json.4711"):
+        (run / name).touch()
+
+
 def _foreign_folder(run: Path) -> None:
     run.mkdir()
     (run / "data.csv").write_text("1,2,3")
@@ -54,7 +61,8 @@ def _table(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
 BAD_RUNS = {
     "missing": (_missing, "run does not exist"),
     "a file": (_file, "run is a file, not a run folder"),
-    "an empty folder": (_empty_folder, "run is not a run"),
+    "an empty folder": (_empty_folder, "nothing was recorded in run"),
+    "a folder that was only claimed": (_claimed_folder, "nothing was recorded in run"),
     "a foreign folder": (_foreign_folder, "run is not a run"),
     "empty run.json": (_run_json(""), "run.json is not readable"),
     "truncated run.json": (_run_json('{"schema_version": 1, "sta'), "run.json is not readable"),
@@ -86,6 +94,17 @@ def test_diagnose_refuses(ampdoctor: Ampdoctor, tmp_path: Path, case: str, outpu
     assert error.startswith("ampdoctor: error: ")
     assert message in error
     assert hint.startswith("  hint: ")
+
+
+def test_a_folder_of_runs_names_the_newest(ampdoctor: Ampdoctor, tmp_path: Path) -> None:
+    for age, name in enumerate(("d", "b", "c", "a")):
+        run = write_run(tmp_path / "runs" / name)
+        os.utime(run / "run.json", (1000 - age, 1000 - age))
+    (tmp_path / "runs" / "e").mkdir()
+    outcome = ampdoctor("diagnose", "runs")
+    error, hint = outcome.err.splitlines()
+    assert "runs is not a run" in error
+    assert hint.endswith("give one of them. The newest: runs/d, runs/b, runs/c")
 
 
 @pytest.mark.parametrize("case", CUT_TABLES)

@@ -57,6 +57,12 @@ def test_an_unknown_rule_is_bad_usage(ampdoctor: Ampdoctor) -> None:
     assert outcome.err.startswith("ampdoctor: error: no rule 'nope'\n  hint: known rules: ")
 
 
+def test_a_mistyped_rule_is_guessed(ampdoctor: Ampdoctor) -> None:
+    outcome = ampdoctor("explain", "gradient-underfow")
+    assert outcome.code == 2
+    assert "  hint: did you mean gradient-underflow? `ampdoctor explain` lists all rules" in outcome.err
+
+
 def test_the_table_holds_every_format_and_what_it_means(ampdoctor: Ampdoctor) -> None:
     table = ampdoctor("formats").out
     for number_format in FORMATS.values():

@@ -27,7 +27,7 @@ def test_the_document_has_the_documented_keys(name: str) -> None:
     assert document["schema_version"] == SCHEMA_VERSION
     assert list(document) == [
         "schema_version", "run", "verdict", "precision", "findings", "passed", "skipped", "crashed",
-        "ignored", "examined",
+        "ignored", "examined", "notices",
     ]  # fmt: skip
     assert document["run"] == ALL[name].run
     assert document["verdict"] == ALL[name].verdict

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ampdoctor.engine import Examined
 from ampdoctor.finding import Confidence, Location
 from ampdoctor.report.layout import PLAIN_WIDTH
 from ampdoctor.report.text import SITES_SHOWN, page, render
@@ -162,3 +163,12 @@ def test_plain_text_has_one_width() -> None:
     long = " ".join(["word"] * 200)
     lines = render(_with_summary(long)).splitlines()
     assert max(len(line) for line in lines if line.startswith("  word")) <= PLAIN_WIDTH
+
+
+def test_a_run_without_a_completed_step_says_so() -> None:
+    stepless = replace(HEALTHY, examined=Examined(steps=0, examined_steps=0, tensors=8, modules=5))
+    assert "Recorded   no step was completed; 8 tensors in 5 modules" in render(stepless)
+
+
+def test_what_is_to_be_known_of_the_settings_is_a_notice() -> None:
+    assert "\nNotice         An entry" in render(replace(HEALTHY, notices=("An entry matched nothing.",)))

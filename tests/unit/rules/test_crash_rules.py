@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -148,3 +149,17 @@ def test_an_exception_that_is_no_precision_matter_is_nobodys() -> None:
     for error in ("ValueError: stop early", "IndexError: list index out of range", "EarlyStop"):
         raised(run, error, step=0)
     assert diagnose(run.build()).faults == ()
+
+
+@pytest.mark.parametrize("rule", ["unscale-twice", "scaler-update-missing", "no-inf-checks", "mask-constant-overflow"])
+def test_nothing_is_counted_where_there_is_none(rule: str) -> None:
+    for example in find_rule(rule).SICK:
+        for finding in find_rule(rule)().check(example.build().build()):
+            assert [e.text for e in finding.evidence if re.search(r"\b0 (steps|times|calls|backward)", e.text)] == []
+
+
+def test_what_did_not_come_is_said_and_its_number_kept() -> None:
+    (finding,) = findings("mask-constant-overflow", raised(RunBuilder(), step=0))
+    told = {e.name: (e.value, e.text) for e in finding.evidence}
+    how = "the script caught it and never stepped again"
+    assert told["steps_after"] == (0, f"No `optimizer.step()` came after it: {how}.")

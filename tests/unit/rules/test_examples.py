@@ -74,11 +74,14 @@ def test_the_whole_engine_tells_the_same_cause_first(rule: type[Rule], example: 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)
 def test_a_rule_without_its_columns_is_skipped_and_not_passed(rule: type[Rule]) -> None:
-    diagnosis = diagnose(RunBuilder().build(), rules=[rule()])
-    (skipped,) = diagnosis.skipped
-    assert skipped.rule == rule.name
-    assert all(need in skipped.reason for need in rule.needs)
-    assert diagnosis.passed == ()
+    without_step = diagnose(RunBuilder().build(), rules=[rule()])
+    assert [(s.rule, s.reason) for s in without_step.skipped] == [(rule.name, "no step was completed")]
+    # A step, and nothing else: no loss, no tensor, no call, no scaler.
+    needs = [need for need in rule.needs if need != "steps"]
+    diagnosis = diagnose(RunBuilder().step().build(), rules=[rule()])
+    assert [s.rule for s in diagnosis.skipped] == ([rule.name] if needs else [])
+    assert all(need in diagnosis.skipped[0].reason for need in needs)
+    assert bool(diagnosis.passed) is not bool(needs)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.name)

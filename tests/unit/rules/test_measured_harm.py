@@ -15,6 +15,7 @@ from ampdoctor.rules.activation_overflow import ActivationOverflow
 from ampdoctor.rules.gradient_underflow import GradientUnderflow
 from ampdoctor.rules.loss_scale_too_large import LossScaleTooLarge
 from ampdoctor.rules.loss_scale_too_small import LossScaleTooSmall
+from ampdoctor.rules.norm_overflow import NormOverflow
 from ampdoctor.rules.scale_collapse import ScaleCollapse
 from ampdoctor.trace.builder import RunBuilder
 
@@ -225,3 +226,17 @@ def test_an_examined_overflow_is_told_with_its_operation() -> None:
     (finding,) = _check(LossScaleTooLarge(), run)
     assert (finding.location.source, finding.grade) == ("t.py:8", Grade.MEASURED)
     assert finding.location.sites == ("head.out (grad_output)",)
+
+
+@pytest.mark.parametrize(("zeros", "severity"), [(True, Severity.ERROR), (False, Severity.WARNING)])
+def test_a_norm_that_hands_on_nothing_but_zeros_is_an_error(zeros: bool, severity: Severity) -> None:
+    run = RunBuilder(device="cpu")
+    for _ in range(2):
+        run.step(loss=2.3).twin_step("fp32").twin("run", "", "gradient", cosine=0.999)
+        run.op("aten.pow", "norm", seq=1, inputs_from=[-1], born=60, overflowed=60, first_born=1, absmax=2e6)
+        run.op("aten.mean", "norm", seq=2, inputs_from=[1], numel=10)
+        run.op("aten.rsqrt", "norm", seq=3, inputs_from=[2], numel=10, nonzero=0 if zeros else 4)
+        run.op("aten.mul", "norm", seq=4, inputs_from=[-1, 3])
+    (finding,) = NormOverflow().check(run.build())
+    assert finding.severity is severity
+    assert ("zeros_handed_on" in _evidence(finding)) is zeros

@@ -136,3 +136,19 @@ def test_a_run_in_half_that_ran_away_does_not_speak_for_fp32() -> None:
     assert as_in_fp32(half, found) == "; whether FP32 runs away as well was not measured"
     assert as_in_fp32(half, replace(found, in_fp32=3)) == ", in FP32 as much as here"
     assert as_in_fp32(wide, found) == ", and the run is FP32 throughout"
+
+
+@pytest.mark.parametrize(("nonfinite_fp32", "told"), [(0, "mask-constant-overflow"), (100, "nan-not-precision")])
+def test_rows_masked_throughout_are_precision_where_fp32_is_finite(nonfinite_fp32: int, told: str) -> None:
+    """The mask's -1e9 becomes -inf in the cast; were it -inf in FP32 too, that would be NaN as well."""
+    run, half = RunBuilder(), {"dtype_in": "float16", "dtype_out": "float16"}
+    for _ in range(4):
+        run.step(loss=math.nan, found_inf=True).call("backward")
+        run.tensor("up", "weight", slot="weight", exponents={-3: 100})
+        run.twin_step("fp32").op("aten.bmm", seq=1, inputs_from=[-1], **half)
+        run.op("aten._to_copy", seq=2, inputs_from=[], absmax=1e9, born=40, overflowed=40, first_born=2)
+        run.op("aten.add", seq=3, inputs_from=[1, 2], **half)
+        run.op("aten._softmax", seq=4, inputs_from=[3], born=20, born_fp32=20, first_born=4, **half)
+        broken = {"nonfinite": 100, "nonfinite_fp32": nonfinite_fp32, "overflowed": 100 - nonfinite_fp32}
+        run.twin("run", "", "gradient", cosine=None, norm_ratio=None, **broken)
+    assert [f.name for f in diagnose(run.build()).findings] == [told]

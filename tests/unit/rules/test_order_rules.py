@@ -96,6 +96,40 @@ def test_a_scale_of_one_needs_no_unscale() -> None:
     assert _clipped(1.0, 8e3, scale=1.0) == []
 
 
+def _cut(*steps: tuple[float, float, float]) -> list[Finding]:
+    """Steps as (scale, norm that the gradients had, norm that code has left)."""
+    run = RunBuilder()
+    for scale, norm, left in steps:
+        run.step(loss=1.0, loss_scale=scale).call("backward", scaled="all", optimizers=["optimizer0"])
+        run.call("scaler_step", target="optimizer0", norm=left, resized=left / norm, file="train.py", line=9)
+        run.scaler("step", optimizer="optimizer0", scale=scale)
+    return list(ClipBeforeUnscale().check(run.build()))
+
+
+def test_gradients_that_code_cuts_to_one_norm() -> None:
+    (finding,) = _cut((4096.0, 9e3, 1.0), (4096.0, 9e2, 1.004), (8192.0, 3e4, 1.0))
+    assert finding.severity is Severity.ERROR
+    assert _evidence(finding)["effective_limit"] == 1.0 / 8192
+    assert _evidence(finding)["norm_before"] == pytest.approx(9e3)
+    assert finding.location.source == "train.py:9"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(4096.0, 9e3, 1.0), (4096.0, 9e2, 1.0)],
+        [(4096.0, 9e3, 1.0), (4096.0, 9e2, 1.0), (4096.0, 9e2, 9e1)],
+        [(4096.0, 9e3, 9e3), (4096.0, 9e2, 9e2), (4096.0, 8e2, 8e2)],
+        [(4096.0, 9e3, 4096.0), (8192.0, 3e4, 8192.0), (4096.0, 3e4, 4096.0)],
+        [(4096.0, 9e3, 2048.0), (4096.0, 8e4, 2048.0), (4096.0, 3e4, 2048.0)],
+        [(4096.0, 800.0, 100.0), (4096.0, 801.0, 100.1), (4096.0, 802.0, 100.2)],
+    ],
+    ids=["two steps", "not always", "never", "with the scale", "at half the scale", "divided by a count"],
+)
+def test_gradients_that_code_makes_smaller_for_other_reasons(steps: list[tuple[float, float, float]]) -> None:
+    assert _cut(*steps) == []
+
+
 def _updates(unchanged: int, **columns: Any) -> RunBuilder:
     run = RunBuilder().step(**columns).module("body", dtypes=["bfloat16"]).optimizer("AdamW", lr=1e-4)
     run.tensor("body", "weight", slot="weight", dtype="bfloat16", exponents={-3: 1000})

@@ -158,9 +158,38 @@ def test_a_run_in_bf16_is_not_told_to_use_it(dtype: str, advised: bool) -> None:
     assert any("BF16" in fix.title for fix in finding.fixes) is advised
 
 
+def test_the_calibration_just_before_is_no_part_of_a_collapse() -> None:
+    run = _scaler(*[("hold", 2.0)] * 5, *[("backoff", 2.0)] * 4, *[("backoff", math.nan)] * 9)
+    (finding,) = ScaleCollapse().check(run.build())
+    assert (finding.location.first_step, _evidence(finding)["skips_in_a_row"]) == (9, 9)
+    # Too few of them without a loss: what came before them does not make a collapse of it.
+    few = _scaler(*[("hold", 2.0)] * 5, *[("backoff", 2.0)] * 14, *[("backoff", math.nan)] * 4)
+    assert list(ScaleCollapse().check(few.build())) == []
+
+
+def test_a_scale_that_collapses_before_the_loss_does_is_told_from_its_first_skip() -> None:
+    run = _scaler(*[("hold", 2.0)] * 5, *[("backoff", 2.0)] * 20, *[("backoff", math.nan)] * 3)
+    (finding,) = ScaleCollapse().check(run.build())
+    assert (finding.location.first_step, _evidence(finding)["nonfinite_losses"]) == (5, 3)
+
+
 def test_a_step_that_is_taken_ends_a_collapse() -> None:
     run = _scaler(*[("backoff", math.nan)] * 30, ("hold", 2.0))
     assert list(ScaleCollapse().check(run.build())) == []
+
+
+@pytest.mark.parametrize(("back", "hunts"), [("backoff", True), ("set", False)])
+def test_what_the_user_takes_back_is_no_hunting(back: str, hunts: bool) -> None:
+    run = RunBuilder()
+    for step in range(30):
+        skips = back == "backoff" and step % 3 == 2
+        run.step(loss=2.3, loss_scale=32.0, found_inf=skips)
+        run.scaler("skip" if skips else "step", scale=32.0, found_inf=skips)
+        if step % 3 == 1:
+            run.scaler("growth", scale=32.0, scale_after=64.0)
+        if step % 3 == 2:
+            run.scaler(back, scale=64.0, scale_after=32.0)
+    assert bool(list(ScaleHunting().check(run.build()))) is hunts
 
 
 def test_a_bad_batch_now_and_then_is_no_hunting() -> None:

@@ -139,6 +139,15 @@ def test_a_running_process_that_is_gone(gone: int) -> None:
     assert not _run(pid=gone, host="another-" + HERE).cut
 
 
+def test_a_run_is_unfinished_while_its_process_is_there_or_not_known_to_be_gone(gone: int) -> None:
+    assert _run(pid=os.getpid(), host=HERE).unfinished
+    assert not _run(pid=gone, host=HERE).unfinished
+    assert not _run(pid=os.getpid(), host=HERE, status="complete").unfinished
+    far = _run(pid=gone, host="another-" + HERE)
+    assert (far.unfinished, far.elsewhere) == (True, True)
+    assert not _run(pid=gone, host=HERE).elsewhere
+
+
 def _run(**info: Any) -> Run:
     return RunBuilder(**({"status": "running"} | info)).build()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.local.natures import base_of, plain
-from ampdoctor.record.twin.operations import tensors_of
+from ampdoctor.record.twin.operations import Kind, tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +36,7 @@ class Lineage:
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[int, ...]] = {}
+        self._widened: dict[int, torch.dtype] = {}
 
     def inputs(self, operation: Operation) -> tuple[int, ...]:
         """Return where the values come from that an operation is about to read."""
@@ -56,9 +58,27 @@ class Lineage:
 
     def made(self, operation: Operation, result: Any, origins: tuple[int, ...]) -> None:
         """Note what an operation has written."""
+        narrow = _cast_from(operation)
         for tensor in (*tensors_of(result), *operation.written()):
             if plain(tensor):
-                self._made[_address(tensor)] = origins
+                address = _address(tensor)
+                self._made[address] = origins
+                if narrow is not None:
+                    self._widened[address] = narrow
+                elif operation.traits.kind is not Kind.VIEW:
+                    self._widened.pop(address, None)
+
+    def known_as(self, tensor: torch.Tensor) -> torch.dtype:
+        """Return the dtype that `tensor` was cast from just before; its own where it was not."""
+        return self._widened.get(_address(tensor), tensor.dtype) if self._widened else tensor.dtype
+
+
+def _cast_from(operation: Operation) -> torch.dtype | None:
+    """Return the half dtype that the operation casts to a wider one; None where it does no such thing."""
+    if base_of(operation.traits.name) != "_to_copy" or operation.args[0].dtype not in HALVES:
+        return None
+    wide = operation.kwargs.get("dtype")
+    return operation.args[0].dtype if wide is not None and wide not in HALVES else None
 
 
 def _address(tensor: torch.Tensor) -> int:

@@ -106,7 +106,7 @@ class LocalTwins:
         half = touches_half(operation.args, operation.kwargs)
         if half and nature is Nature.OPAQUE:
             raise NotExecutedError("executed by the run only")
-        sums = sums_of(operation, alone=not half) if nature is Nature.SUM else []
+        sums = sums_of(operation, self._lineage.known_as, alone=not half) if nature is Nature.SUM else []
         if half:
             return self._beside(operation, sums)
         if sums:
@@ -134,7 +134,7 @@ class LocalTwins:
         """A sum without halves is what it is in FP32, and is known before it has run."""
         inputs = [t for s in sums for t in s.operands]
         totals = [s.operands[0] for s in sums]
-        asked = Asked(result=False, absorbed=True)
+        asked = Asked(result=False, absorbed=True, cancelled=any(s.cancels_below for s in sums))
         self._add(operation, inputs, totals, Inputs(inputs), measured(sums), asked)
 
     def _fp32(self, operation: Operation, inputs: Inputs, result: Any, *, always: bool) -> None:

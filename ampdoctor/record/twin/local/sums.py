@@ -5,8 +5,9 @@ The total is the first operand, and an increment is what the operation adds to i
 each pair of their `_foreach_` forms. An increment counts as nonzero where its factors are. What adds a plain number
 (`x + eps`) has no increments of its own to lose and is left out.
 
-An element of a + b, both half, is cancelled where 0 < |a + b| < 4 eps max(|a|, |b|): as the inputs are known to
-eps/2 of their magnitude each, under two bits of the result are.
+An element of a + b, one of them half or cast from half just before, is cancelled where 0 < |a + b| < 4 eps
+max(|a|, |b|): as such an input is known to eps/2 of its magnitude, and the two are about as large where they cancel,
+under two bits of the result are known.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Sum:
         dtype: of the result.
         alone: no half goes in: nothing is said of it elsewhere.
         unscaled: it is a + b or a - b.
+        known_as: the dtypes that the operands are known to the precision of: those that they were cast from.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Sum:
     dtype: torch.dtype
     alone: bool
     unscaled: bool
+    known_as: tuple[torch.dtype, ...]
 
     @property
     def exact(self) -> torch.dtype:
@@ -63,14 +66,20 @@ class Sum:
     @property
     def cancels_below(self) -> float | None:
         """The share of the larger operand below which a result is cancelled; None where that is not asked."""
-        dtypes = {t.dtype for t in self.operands}
-        if self.name not in {"add", "sub"} or len(dtypes) != 1 or not dtypes <= HALVES:
+        halves = [torch.finfo(d).eps for d in self.known_as if d in HALVES]
+        if self.name not in {"add", "sub"} or not halves:
             return None
-        return float(2**_BITS_LEFT * torch.finfo(dtypes.pop()).eps)
+        return float(2**_BITS_LEFT * max(halves))
 
 
-def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
-    """Return the sums of floating-point tensors in an operation of nature SUM."""
+def sums_of(operation: Operation, known_as: Callable[[torch.Tensor], torch.dtype], *, alone: bool) -> list[Sum]:
+    """Return the sums of floating-point tensors in an operation of nature SUM.
+
+    Args:
+        operation: the operation.
+        known_as: returns the dtype that a tensor is known to the precision of.
+        alone: no half goes in.
+    """
     base = base_of(operation.traits.name)
     name = plain_name(base)
     totals = operation.args[0]
@@ -89,10 +98,11 @@ def sums_of(operation: Operation, *, alone: bool) -> list[Sum]:
                 if part.dtype is not dtype:
                     dtype = torch.promote_types(dtype, torch.result_type(total, part))
         operands = (total, *parts)
+        known = tuple(map(known_as, operands))
         if any(part.shape != total.shape for part in parts):
             operands = tuple(torch.broadcast_tensors(*operands))
         unscaled = name in {"add", "sub"} and _alpha(operation.args[1:], operation.kwargs) == 1
-        found.append(Sum(name, operands, result, dtype, alone, unscaled))
+        found.append(Sum(name, operands, result, dtype, alone, unscaled, known))
     return found
 
 
@@ -166,8 +176,10 @@ def _in_floats(one: Sum, operands: Sequence[torch.Tensor]) -> list[float]:
             same &= np.not_equal(moving.numpy(), 0)
         same &= np.isfinite(result.numpy())
         vector[Measure.ABSORBED] = float(np.count_nonzero(same))
-    if (edge := one.cancels_below) is not None:  # both are half, and their wide copies of no further use
-        bound = torch.maximum(wide[0].abs_(), wide[1].abs_()).mul_(edge)
+    if (edge := one.cancels_below) is not None:
+        # An operand as wide as this is the run's own, where those of halves are copies of no further use.
+        sizes = [w.abs() if w is t else w.abs_() for w, t in zip(wide, operands, strict=True)]
+        bound = torch.maximum(*sizes).mul_(edge)
         size = result.abs_().numpy()
         cancelled = np.less(size, bound.numpy())
         cancelled &= np.not_equal(size, 0)

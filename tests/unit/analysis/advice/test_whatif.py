@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,9 @@ from ampdoctor.analysis.advice.whatif import measured_points, recorded_step, wha
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.formats import BF16, E4M3FN, FP16
 from ampdoctor.trace.builder import RunBuilder
+
+if TYPE_CHECKING:
+    from ampdoctor.formats import NumberFormat
 
 FEATURES = [10, 10]
 
@@ -257,3 +262,38 @@ def test_near_the_edge_what_is_zero_may_have_been_flushed() -> None:
     assert {w.site: w.flushed.estimated for w in answer.weights} == {
         "head.weight": 0.0, "stem.weight": 1.0,
     }  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    output=BINS, weight=BINS, zeros=st.integers(0, 500), fmt=st.sampled_from([FP16, BF16, E4M3FN]),
+    exponent=st.integers(-30, 30), half=st.booleans(), kind=st.sampled_from(["Linear", "LayerNorm"]),
+)  # fmt: skip
+def test_no_element_is_flushed_and_subnormal_or_overflowed_at_once(
+    output: dict[int, int], weight: dict[int, int], zeros: int, fmt: NumberFormat, exponent: int, half: bool, kind: str
+) -> None:
+    run = RunBuilder().step().module("head", type=kind)
+    for module in ("head", "stem"):
+        shape = [sum(output.values()), 1]
+        run.tensor(module, "grad_output", dtype="float16" if half else "float32", exponents=output, shape=shape)
+        run.tensor(module, "weight_grad", slot="weight", exponents=weight, zeros=zeros)
+    answer = what_if(recorded_step(run.build()), fmt, 2.0**exponent)
+    for site in (*answer.weights, *answer.outputs):
+        assert site.flushed.estimated is not None
+        assert site.subnormal is not None
+        assert site.overflowed is not None
+        shares = (site.flushed.estimated, site.subnormal, site.overflowed)
+        assert all(share >= 0.0 for share in shares)
+        assert sum(shares) <= 1.0 + 1e-9
+
+
+def test_a_gradient_that_shrinks_upstream_is_subnormal_by_what_is_left_of_it() -> None:
+    # Half of the output's gradient is flushed, and with it all of its energy but what the other half holds; none of
+    # what the weight's gradient then loses to zero is counted as subnormal as well.
+    run = _linear(RunBuilder().step(), "head", {-16: 999, -9: 1}, {-13: 50, -9: 50}, scale=1.0).build()
+    answer = what_if(recorded_step(run), FP16, 2.0**-14)
+    (site,) = answer.weights
+    assert site.flushed.estimated is not None
+    assert site.subnormal is not None
+    assert site.flushed.estimated > 0.5
+    assert site.flushed.estimated + site.subnormal == pytest.approx(1.0)

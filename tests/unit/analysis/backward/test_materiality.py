@@ -220,6 +220,19 @@ def test_the_finding_is_as_sure_as_the_step() -> None:
     assert "on step 2, 40.0 % of the whole gradient's elements" in finding.summary
 
 
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (0.25, "The norm of the whole gradient on step 1 is 0.25 times that of FP32."),
+        (0.0, "Nothing is left of the gradient on step 1: its norm is 0, and that of FP32 is not."),
+    ],
+)
+def test_the_norm_says_whose_it_is_and_that_nothing_is_left(ratio: float, told: str) -> None:
+    run = _steps(FAR, FAR, twin_on=1, flushed=100, cosine=0.5, norm_ratio=ratio)
+    texts = {e.name: (e.value, e.text) for e in measured_evidence(run.build(), _judge(run))}
+    assert texts["measured_norm_ratio"] == (ratio, told)
+
+
 def test_a_converged_step_is_not_judged() -> None:
     run = _steps(FAR, FAR, FAR, twin_on=9)
     run.step(loss=1e-4).tensor("head", "grad_output", dtype="float16", exponents=GONE, zeros=9950)

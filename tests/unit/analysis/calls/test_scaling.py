@@ -41,6 +41,27 @@ def test_a_scaler_that_was_seen_growing_is_dynamic() -> None:
     assert _scaler(10**9, ("growth", 4.0, 8.0)).kind is ScalingKind.DYNAMIC
 
 
+@pytest.mark.parametrize(
+    ("updates", "kind"),
+    [
+        ([("growth", 4.0, 8.0), ("set", 8.0, 4.0)], ScalingKind.STATIC),
+        ([("set", 8.0, 4.0), ("set", 4.0, 4.0)], ScalingKind.DYNAMIC),
+        ([("set", 4.0, 4.0), ("set", 4.0, 4.0)], ScalingKind.STATIC),
+        ([("growth", 4.0, 8.0), ("set", 8.0, 4.0), ("growth", 4.0, 8.0)], ScalingKind.DYNAMIC),
+        ([("backoff", 8.0, 4.0), ("set", 4.0, 8.0)], ScalingKind.DYNAMIC),
+    ],
+)
+def test_a_scale_that_code_holds_where_it_is_does_not_grow(
+    updates: list[tuple[str, float, float]], kind: ScalingKind
+) -> None:
+    assert _scaler(2000, *updates).kind is kind
+
+
+def test_a_scale_that_is_raised_by_hand_is_not_pinned() -> None:
+    assert _scaler(10**9, ("set", 4.0, 256.0)).kind is ScalingKind.DYNAMIC
+    assert _scaler(10**9, ("set", 256.0, 4.0)).kind is ScalingKind.STATIC
+
+
 def test_a_scale_that_is_not_known_is_not_made_up() -> None:
     run = RunBuilder().step().scaler("seen", enabled=True)
     assert loss_scaling(run.build()).phrase == "dynamic loss scaling"
