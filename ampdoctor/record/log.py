@@ -45,7 +45,7 @@ class Finished(NamedTuple):
     """All rows of one step: as (table, row), and those of `tensors` by column."""
 
     rows: list[tuple[str, Any]]
-    tensors: TensorRows | None = None
+    tensors: Sequence[TensorRows] = ()
 
 
 class Values:
@@ -88,7 +88,7 @@ class StepLog:
         grad_norm: what the user's clipping returned.
         lr: learning rate of the first parameter group.
         totals_watched: sums into totals in half were looked at.
-        tensors: returns the rows of `tensors`, once the numbers have arrived; None on a step that is not examined.
+        tensors: each returns rows of `tensors`, once the numbers have arrived.
         departed: its transfer has started: what comes now comes too late.
     """
 
@@ -106,7 +106,7 @@ class StepLog:
     _order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
-    tensors: Callable[[Values], TensorRows] | None = None
+    tensors: list[Callable[[Values], TensorRows]] = field(default_factory=list)
     departed: bool = False
     _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
 
@@ -172,7 +172,7 @@ class StepLog:
         """Return the finished rows."""
         values = Values(transfer.values())
         built = [(table, build(values)) for table, build in self._rows]
-        tensors = self.tensors(values) if self.tensors is not None else None
+        tensors = [rows for finish in self.tensors if (rows := finish(values)).known]
         return Finished([(table, row) for table, row in built if row is not None], tensors)
 
 

@@ -56,8 +56,8 @@ class RunFolder:
             return
         for table, row in finished.rows:
             self._writer.append(table, [row])
-        if finished.tensors is not None and finished.tensors.known:
-            self._writer.append_batch("tensors", finished.tensors.batch())
+        for tensors in finished.tensors:
+            self._writer.append_batch("tensors", tensors.batch())
         if now or time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._writer.flush()
             self._flushed = time.monotonic()

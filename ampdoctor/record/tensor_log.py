@@ -45,7 +45,7 @@ class TensorLog:
         self, log: StepLog, observer: Callable[[torch.Tensor, tuple[str, str, str], int], None] | None = None
     ) -> None:
         self.log = log
-        log.tensors = self.rows
+        log.tensors.append(self.rows)
         self._observer = observer
         self._table = StatisticsTable()
         self._known: list[Known] = []

@@ -77,8 +77,8 @@ class Knowledge:
         """Take note of a step's rows."""
         made = [r.largest_factor or 1.0 for _, r in finished.rows if isinstance(r, CallRow)]
         self._hand_made = max(made, default=1.0)
-        if finished.tensors is not None:
-            self._tensors(finished.tensors)
+        for tensors in finished.tensors:
+            self._tensors(tensors)
         for _, row in finished.rows:
             if isinstance(row, OpRow):
                 self._operation(row)

@@ -42,7 +42,7 @@ def test_a_scale_that_overflows_is_told_from_what_twins_saw(name: str) -> None:
 def _known(run: Run) -> Knowledge:
     known = Knowledge()
     rows = [("", row) for row in (*run.ops, *run.twins, *run.steps)]
-    known.learn(Finished(rows, cast("TensorRows", _Recorded(run.tensors()))))
+    known.learn(Finished(rows, [cast("TensorRows", _Recorded(run.tensors()))]))
     return known
 
 
