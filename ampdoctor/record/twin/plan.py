@@ -138,7 +138,7 @@ class Knowledge:
                 halves += row.numel
         if halves:
             self._zeros, self._halves = zeros, halves
-        self._bytes[tensors.step] = size
+        self._bytes[tensors.step] = self._bytes.get(tensors.step, 0.0) + size
 
     def _twin(self, row: TwinRow) -> None:
         """Take note of what a twin came to: FP32's gradients, and a scale at which FP16's overflow."""
