@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ampdoctor.record.tensor_rows import TensorRows
-
 
 class Deferred(NamedTuple):
     """A number or vector that will be there, at this place, once the step's transfer has arrived."""
@@ -39,13 +37,6 @@ class Outcome(NamedTuple):
 
     by_scaler: bool
     skipped: Scalar
-
-
-class Finished(NamedTuple):
-    """All rows of one step: as (table, row), and those of `tensors` by column."""
-
-    rows: list[tuple[str, Any]]
-    tensors: Sequence[TensorRows] = ()
 
 
 class Values:
@@ -88,8 +79,6 @@ class StepLog:
         grad_norm: what the user's clipping returned.
         lr: learning rate of the first parameter group.
         totals_watched: sums into totals in half were looked at.
-        tensors: each returns rows of `tensors`, once the numbers have arrived.
-        departed: its transfer has started: what comes now comes too late.
     """
 
     step: int
@@ -106,8 +95,7 @@ class StepLog:
     _order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
-    tensors: list[Callable[[Values], TensorRows]] = field(default_factory=list)
-    departed: bool = False
+    _departed: bool = False
     _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
 
     @property
@@ -135,7 +123,7 @@ class StepLog:
         What comes once the transfer has started is dropped, and so are the rows that ask for it.
         """
         with self._lock:
-            if not self.departed:
+            if not self._departed:
                 self._vectors.append(vector)
             return Deferred(len(self._vectors) - 1)
 
@@ -159,21 +147,20 @@ class StepLog:
     def row(self, table: str, build: Callable[[Values], Any]) -> None:
         """Queue a row of `table`; `build` returns it, or None to leave it out."""
         with self._lock:
-            if not self.departed:
+            if not self._departed:
                 self._rows.append((table, build))
 
     def depart(self) -> Transfer:
         """Start the transfer of everything queued."""
         with self._lock:
-            self.departed = True
+            self._departed = True
         return Transfer(self._vectors)
 
-    def finish(self, transfer: Transfer) -> Finished:
-        """Return the finished rows."""
+    def rows(self, transfer: Transfer) -> list[tuple[str, Any]]:
+        """Return the finished rows as (table, row)."""
         values = Values(transfer.values())
         built = [(table, build(values)) for table, build in self._rows]
-        tensors = [rows for finish in self.tensors if (rows := finish(values)).known]
-        return Finished([(table, row) for table, row in built if row is not None], tensors)
+        return [(table, row) for table, row in built if row is not None]
 
 
 def _asks_its_class(tensor: torch.Tensor) -> bool:

@@ -89,11 +89,9 @@ class Sites:
 
     def path(self, module: nn.Module) -> str:
         """Return the path of `module`."""
-        path = self._paths.get(module)
-        if path is None:
+        if module not in self._paths:
             self._discover(module)
-            path = self._paths[module]
-        return path
+        return self._paths[module]
 
     def parameter(self, tensor: torch.Tensor) -> tuple[str, str]:
         """Return (module path, name) of a parameter; one that no module holds goes by its variable."""

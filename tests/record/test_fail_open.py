@@ -9,25 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from ampdoctor.record import (
-    autograd_graph,
-    backward,
-    call_log,
-    calls,
-    log,
-    modules,
-    optimizer,
-    recorder,
-    tensor_log,
-    tensor_rows,
-)
+from ampdoctor.record import autograd_graph, backward, call_log, calls, log, modules, optimizer, recorder, tensors
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.boundaries import StepBoundaries
 from ampdoctor.record.run_folder import RunFolder
 from ampdoctor.record.scaler import ScalerEvents
 from ampdoctor.record.schedule import Schedule
 from ampdoctor.record.sites import Sites
-from ampdoctor.record.stats import table
 from ampdoctor.record.transfer import Transfer
 from ampdoctor.trace.info import read_info
 from ampdoctor.trace.writer import TraceWriter
@@ -40,13 +28,13 @@ if TYPE_CHECKING:
 STEPS = 6
 
 SEAMS: list[tuple[Any, str]] = [
-    (table.StatisticsTable, "measure"),
-    (tensor_log.TensorLog, "add"),
-    (tensor_log.TensorLog, "known"),
-    (tensor_rows.TensorRows, "batch"),
+    (tensors, "statistics_vector"),
+    (tensors.TensorLog, "add"),
+    (tensors.TensorLog, "known"),
     (log.StepLog, "scalar"),
+    (log.StepLog, "keep"),
     (log.StepLog, "row"),
-    (log.StepLog, "finish"),
+    (log.StepLog, "rows"),
     (log.StepLog, "depart"),
     (log, "decode"),
     (log, "Transfer"),
@@ -149,8 +137,7 @@ def test_the_training_goes_on_as_if_nothing_had_happened(
 ) -> None:  # fmt: skip
     before = hooks_in_place()
     broken = _break(monkeypatch, holder, name, first)
-    # An error within a second opinion ends that alone.
-    started = recording.start(every=1, strict=False, prove=False).start()
+    started = recording.start(every=1, strict=False).start()
     outcome = _training().run(STEPS)
     if name not in AT_STOP:
         failed = broken.calls >= first
@@ -174,7 +161,7 @@ def test_the_training_goes_on_as_if_nothing_had_happened(
 def test_it_may_fail_anywhere_between_forward_and_step(
     recording: Recording, alone: Any, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = _break(monkeypatch, table.StatisticsTable, "measure", first)
+    broken = _break(monkeypatch, tensors, "statistics_vector", first)
     with recording.start(every=1, strict=False):
         outcome = _training().run(STEPS)
     assert outcome.differences(alone) == []
@@ -215,7 +202,7 @@ def test_an_interrupt_is_never_swallowed(recording: Recording, monkeypatch: pyte
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(table.StatisticsTable, "measure", interrupt)
+    monkeypatch.setattr(tensors, "statistics_vector", interrupt)
     with pytest.raises(KeyboardInterrupt), recording.start(every=1, strict=False):
         _training().run(1)
     assert recording.run.info.status == "crashed"

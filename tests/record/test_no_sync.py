@@ -118,4 +118,4 @@ def test_numbers_wait_for_their_transfer() -> None:
     step._vectors = [torch.tensor([2.0], dtype=torch.float64), torch.tensor([5.0], dtype=torch.float64)]
     step.row("steps", lambda values: (values.number(Deferred(0)), values.number(Deferred(1)), values.number(7.0)))
     step.row("steps", lambda _: None)
-    assert step.finish(step.depart()).rows == [("steps", (2.0, 5.0, 7.0))]
+    assert step.rows(step.depart()) == [("steps", (2.0, 5.0, 7.0))]
