@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from ampdoctor.analysis.advice.cures import comment, device_type
 from ampdoctor.analysis.backward.limits import LIMITS
 from ampdoctor.analysis.calls.autocast_blocks import autocast_blocks
-from ampdoctor.analysis.calls.backward_islands import backward_islands
-from ampdoctor.analysis.calls.order import calls_named, source_of
+from ampdoctor.analysis.calls.backward_islands import backward_islands, backwards_in_half
+from ampdoctor.analysis.calls.order import source_of
 from ampdoctor.analysis.wording import counted, number, percent, place
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
-from ampdoctor.formats import HALF_DTYPES, title_of_dtype
+from ampdoctor.formats import title_of_dtype
 from ampdoctor.rules.base import Example, Rule, Threshold
 from ampdoctor.trace.builder import RunBuilder
 
@@ -79,7 +79,7 @@ class BackwardUnderAutocast(Rule):
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
-        inside = [c for c in calls_named(run, "backward") if c.autocast in HALF_DTYPES]
+        inside = backwards_in_half(run)
         if not inside:
             return
         islands = backward_islands(run)

@@ -146,7 +146,7 @@ def _lines(run: Run) -> list[_Line]:
     """Return the schedulers by the line that steps them and their optimizer."""
     if not calls_named(run, "scheduler_step"):
         return []
-    outcomes = {when(t.call): t.skipped for t in taken_steps(run) if t.call.call in {"scaler_step", "optimizer_step"}}
+    outcomes = {when(t.call): t.skipped for t in taken_steps(run)}
     lines: dict[tuple[str, str | None, int | None], _Line] = {}
     since: dict[str, list[bool | None]] = {}
     passed: dict[tuple[str, str | None, int | None], int] = {}

@@ -52,10 +52,15 @@ class Island:
     cast_seen: bool = False
 
 
+def backwards_in_half(run: Run) -> list[CallRow]:
+    """Return the backward passes that began while autocast to a half dtype was on, as recorded."""
+    return [c for c in calls_named(run, "backward") if c.autocast in HALF_DTYPES]
+
+
 @once_per_run
 def backward_islands(run: Run) -> tuple[Island, ...]:
     """Return the islands of the examined steps, in order."""
-    inside = [c for c in calls_named(run, "backward") if c.autocast in HALF_DTYPES]
+    inside = backwards_in_half(run)
     if not inside:
         return ()
     rows: dict[int, list[TensorRow]] = defaultdict(list)
