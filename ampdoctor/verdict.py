@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.wording import counted
@@ -93,6 +92,9 @@ def _end(run: Run) -> str:
 
 def _nonfinite_from(run: Run) -> int | None:
     """Return the step from which on every loss is NaN or infinite, up to the end."""
-    losses = [(s.step, s.loss) for s in run.steps if s.loss is not None]
-    broken = list(takewhile(lambda entry: not math.isfinite(entry[1]), reversed(losses)))
-    return broken[-1][0] if broken else None
+    first = None
+    for step in reversed(run.steps):
+        if step.loss is not None and math.isfinite(step.loss):
+            break
+        first = first if step.loss is None else step.step
+    return first

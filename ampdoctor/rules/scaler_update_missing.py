@@ -103,8 +103,8 @@ class ScalerUpdateMissing(Rule):
         )
 
 
-def _updates(run: Run) -> int:
-    return sum(c.error is None for c in calls_named(run, "update"))
+def _updates(run: Run) -> bool:
+    return any(c.error is None for c in calls_named(run, "update"))
 
 
 def _summary(run: Run, refusal: Refusal) -> str:
@@ -118,9 +118,10 @@ def _summary(run: Run, refusal: Refusal) -> str:
 
 
 def _evidence(run: Run, refusal: Refusal) -> list[Evidence]:
-    updates, between = _updates(run), refusal.backwards_between
-    called = f"scaler.update() was called {counted(updates, 'time')} in the run, and not between these two calls."
-    evidence = [Evidence("updates", updates, called if updates else "`scaler.update()` was not called in the run.")]
+    between = refusal.backwards_between
+    called = "Elsewhere in the run scaler.update() was called, between these two calls it was not."
+    text = called if _updates(run) else "`scaler.update()` was not called in the run."
+    evidence = [Evidence("updates_between", 0, text)]
     if refusal.earlier is not None:
         what = "unscale_()" if refusal.earlier.call == "unscale" else "scaler.step()"
         line = source_of(refusal.earlier)

@@ -31,6 +31,7 @@ from ampdoctor.trace.schema import (
 )
 from ampdoctor.trace.selection import chosen_steps
 from ampdoctor.trace.stream import read_stream
+from ampdoctor.trace.stretches import judged_calls
 from ampdoctor.trace.writer import table_path
 
 if TYPE_CHECKING:
@@ -226,20 +227,30 @@ def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table,
     schema, path = TABLES[name], table_path(folder, name, rank)
     if not path.is_file():
         return schema.arrow.empty_table(), []
-    if name != "tensors":
-        contents = read_stream(path, schema)
-    else:
-        marked = _marked(run)
-        contents = read_stream(path, schema, lambda held: chosen_steps(held, marked))
+    if name == "tensors":
+        return _judged_tensors(run, path)
+    contents = read_stream(path, schema)
     notices = [contents.notice] if contents.notice else []
-    if contents.left_out:
-        rows = contents.table.num_rows
-        judged = len(contents.table["step"].unique())
-        notices.append(
-            f"the run is long: {rows} of {rows + contents.left_out} recorded tensors were judged, those of {judged} "
-            "steps: its start and end, each kind of trouble, and steps in between"
-        )
-    return contents.table, notices
+    if name != "calls":
+        return contents.table, notices
+    judged = judged_calls(contents.table, run.table("tensors")["step"].unique().to_pylist())
+    return judged, [*notices, *_left_out(judged, contents.table.num_rows, "calls", "each kind of step")]
+
+
+def _judged_tensors(run: Run, path: Path) -> tuple[pa.Table, list[str]]:
+    marked = _marked(run)
+    contents = read_stream(path, TABLES["tensors"], lambda held: chosen_steps(held, marked))
+    notices = [contents.notice] if contents.notice else []
+    recorded = contents.table.num_rows + contents.left_out
+    return contents.table, [*notices, *_left_out(contents.table, recorded, "tensors", "each kind of trouble")]
+
+
+def _left_out(judged: pa.Table, recorded: int, what: str, kinds: str) -> list[str]:
+    if judged.num_rows == recorded:
+        return []
+    steps = len(judged["step"].unique())
+    text = f"the run is long: {judged.num_rows} of {recorded} recorded {what} were judged, those of {steps} steps"
+    return [f"{text}: its start and end, {kinds}, and steps in between"]
 
 
 def _marked(run: Run) -> list[list[int]]:

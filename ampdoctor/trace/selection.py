@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from ampdoctor.trace.stream import Held
 
-ROOM = 40_000
-"""Rows of `tensors` that are judged at most. A row costs all rules together some 50 microseconds; 40,000 leave a
-diagnosis at a few seconds, and are 20 steps of a model with 2000 sites."""
+ROOM = 30_000
+"""Rows of `tensors` that are judged at most. A row costs all rules together some 50 microseconds; 30,000 leave a
+diagnosis at a few seconds, and are 15 steps of a model with 2000 tensors."""
 
 LEAST_STEPS = 12
 """Steps that are judged however many rows they have."""

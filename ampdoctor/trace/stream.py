@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from ampdoctor.trace.schema import Column, Table
 
     Choice = Callable[[Mapping[int, "Held"]], set[int] | None]
@@ -25,6 +27,9 @@ _CONTINUATION = b"\xff\xff\xff\xff"
 _WITHOUT_IT = "delete the file to read the rest of the run without it"
 
 _NONFINITE = ("nan", "posinf", "neginf")
+
+_AT_ONCE = 64
+"""Batches that are counted together: one by one, numpy takes longer to be called than to count."""
 
 _DAMAGE = (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError)
 
@@ -105,15 +110,16 @@ def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
     held: dict[int, Held] = {}
     of_batch: list[set[int]] = []
     cut = False
+    waiting: list[pa.RecordBatch] = []
     try:
         for batch in _opened(data, [names.index(name) for name in ("step", *_NONFINITE)]):
-            found = _held(batch)
-            of_batch.append(set(found))
-            for step, more in found.items():
-                known = held.get(step, Held(0, 0))
-                held[step] = Held(known.rows + more.rows, known.nonfinite + more.nonfinite)
+            waiting.append(batch)
+            if len(waiting) == _AT_ONCE:
+                of_batch += _count(waiting, held)
+                waiting = []
     except _DAMAGE:
         cut = True
+    of_batch += _count(waiting, held)
     chosen = choose(held)
     if chosen is None:
         return None
@@ -122,18 +128,35 @@ def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
     return _Wanted(pa.array(sorted(chosen), pa.int64()), hit, rows, cut)
 
 
-def _held(batch: pa.RecordBatch) -> dict[int, Held]:
-    """Return what the batch holds of each of its steps: of one, mostly."""
-    steps = batch["step"].to_numpy()
-    nan, posinf, neginf = (batch[name].to_numpy() for name in _NONFINITE)
-    bad = nan + posinf + neginf
-    if not len(steps):
-        return {}
-    if steps[0] == steps[-1] and (steps == steps[0]).all():
-        return {int(steps[0]): Held(len(steps), int(bad.sum()))}
-    numbers, place = np.unique(steps, return_inverse=True)
-    rows, nonfinite = np.bincount(place), np.bincount(place, weights=bad)
-    return {int(n): Held(int(r), int(b)) for n, r, b in zip(numbers, rows, nonfinite, strict=True)}
+def _count(batches: list[pa.RecordBatch], held: dict[int, Held]) -> list[set[int]]:
+    """Add to `held` what the batches hold of each step; return the steps of each batch: of one, mostly."""
+    of_batch: list[set[int]] = [set() for _ in batches]
+    lengths = np.array([b.num_rows for b in batches], int)
+    if not lengths.sum():
+        return of_batch
+    starts = np.cumsum(lengths) - lengths
+    steps = np.concatenate([b["step"].to_numpy() for b in batches])
+    new = np.empty(len(steps), bool)
+    np.not_equal(steps[1:], steps[:-1], out=new[1:])
+    new[starts[lengths > 0]] = True
+    begins = np.flatnonzero(new)
+    number = np.searchsorted(starts, begins, "right") - 1
+    found = (number, steps[begins], np.diff(begins, append=len(steps)), _nonfinite(batches, begins))
+    for place, step, count, wrong in zip(*(f.tolist() for f in found), strict=True):
+        of_batch[place].add(step)
+        known = held.get(step, Held(0, 0))
+        held[step] = Held(known.rows + count, known.nonfinite + wrong)
+    return of_batch
+
+
+def _nonfinite(batches: list[pa.RecordBatch], begins: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return the nonfinite elements of all rows from each of `begins` to the next: seldom any."""
+    columns = [[b[name].to_numpy() for b in batches] for name in _NONFINITE]
+    if not any(part.any() for parts in columns for part in parts):
+        return np.zeros(len(begins), np.int64)
+    nan, posinf, neginf = (np.concatenate(parts) for parts in columns)
+    counts: NDArray[np.int64] = np.add.reduceat(nan + posinf + neginf, begins)
+    return counts
 
 
 def _batches(data: pa.Buffer) -> tuple[list[pa.RecordBatch], bool]:

@@ -93,7 +93,8 @@ def _made_in_fp16(row: TensorRow, modules: set[str]) -> bool:
     """Whether a weight gradient came out of an FP16 product: autocast keeps it in FP32, in steps of 2^-24."""
     if row.dtype == "float16":
         return True
-    whole_steps = histogram_of(row).count_below(FP16.min_subnormal_exponent) == 0
+    smallest = FP16.min_subnormal_exponent
+    whole_steps = row.exp_lowest >= smallest or histogram_of(row).count_below(smallest) == 0
     return row.dtype == "float32" and row.module in modules and (whole_steps or row.nonfinite > 0)
 
 
@@ -105,7 +106,7 @@ def _gradient_step(row: StepRow, scale: float, rows: Iterable[TensorRow]) -> Gra
     weights: list[GradientSite] = []
     vectors: list[GradientSite] = []
     for (_, role, _), group in groups.items():
-        histogram = merge(histogram_of(r) for r in group)
+        histogram = histogram_of(group[0]) if len(group) == 1 else merge(histogram_of(r) for r in group)
         if _is_vector(group[0]):
             vectors.append(GradientSite(group[0], histogram, 0.0))
             continue
