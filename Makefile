@@ -40,7 +40,7 @@ clean: ## Remove what builds and tools leave behind (not .venv, not recorded run
 	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
-$(READY): pyproject.toml setup.py constraints.txt ampdoctor/_version.py
+$(READY): pyproject.toml setup.py constraints.txt ampdoctor/_version.py $(wildcard ampdoctor/record/stats/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@

@@ -5,10 +5,22 @@ Automatic discovery cannot rename a folder, and two are: `dashboard/` is install
 common to claim in somebody's environment.
 """
 
-from setuptools import find_namespace_packages, setup
+from setuptools import Extension, find_namespace_packages, setup
 
 DASHBOARD = "ampdoctor_dashboard"
 SAMPLE_RUNS = "ampdoctor_sample_runs"
+
+# Optional: without a compiler ampdoctor installs all the same, and torch operations do the kernel's work.
+# The stable ABI, so that one build serves every version of Python.
+KERNEL = Extension(
+    "ampdoctor.record.stats._kernel",
+    ["ampdoctor/record/stats/kernel.c"],
+    depends=["ampdoctor/record/stats/scan.h"],
+    extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
+    extra_link_args=["-pthread"],
+    py_limited_api=True,
+    optional=True,
+)
 
 # Namespace packages, because the folders of recipes and of the bootstrap are no packages of ours: they
 # hold scripts, and an `__init__.py` in them would be one file too many on the path of the user.
@@ -20,5 +32,7 @@ setup(
         *(f"{DASHBOARD}.{name}" for name in find_namespace_packages("dashboard")),
         *(f"{SAMPLE_RUNS}.{name}" for name in find_namespace_packages("sample_runs")),
     ],
+    ext_modules=[KERNEL],
     package_dir={DASHBOARD: "dashboard", SAMPLE_RUNS: "sample_runs"},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.record.log import Scalar, StepLog
     from ampdoctor.record.state import State
-    from ampdoctor.record.tensors import TensorLog
+    from ampdoctor.record.tensor_log import TensorLog
 
 _MOST_ONSETS = 8
 """Losses whose graph is looked at because they are not finite: batches that come round tell the same again."""
@@ -117,9 +117,8 @@ class BackwardReader:
                 # A sum over a broadcast dimension is no longer the same elements.
                 if wide is None or narrow is None or wide.dtype in HALVES or wide.shape != narrow.shape:
                     return
-                columns = {"cast_to": dtype_name(narrow.dtype)}
                 site = (path, "grad_output", "cast")
-                tensors.add(wide, site, scale=tensors.log.pass_scale, columns=columns)
+                tensors.add(wide, site, scale=tensors.log.pass_scale, cast_to=dtype_name(narrow.dtype))
 
         return record
 

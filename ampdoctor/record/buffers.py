@@ -11,7 +11,7 @@ from ampdoctor.record.sites import parts
 if TYPE_CHECKING:
     from torch import nn
 
-    from ampdoctor.record.tensors import TensorLog
+    from ampdoctor.record.tensor_log import TensorLog
 
 _MOST_ELEMENTS = 1 << 16
 """Statistics have an element a channel; tables of positions and masks are larger, and stay as they are."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ampdoctor.record.tensors import TensorLog
+from ampdoctor.record.tensor_log import TensorLog
 
 if TYPE_CHECKING:
     from ampdoctor.record.callsite import CallSite

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ampdoctor.record.stats import Statistics, decode
 from ampdoctor.record.transfer import Transfer
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from ampdoctor.record.tensor_rows import TensorRows
 
 
 class Deferred(NamedTuple):
@@ -39,12 +40,18 @@ class Outcome(NamedTuple):
     skipped: Scalar
 
 
+class Finished(NamedTuple):
+    """All rows of one step: as (table, row), and those of `tensors` by column."""
+
+    rows: list[tuple[str, Any]]
+    tensors: Sequence[TensorRows] = ()
+
+
 class Values:
     """The fetched numbers of a step."""
 
     def __init__(self, vectors: Sequence[NDArray[np.float64]]) -> None:
         self._vectors = vectors
-        self._decoded: dict[int, Statistics] = {}
 
     def number(self, scalar: Scalar) -> float | None:
         """Return the number behind `scalar`."""
@@ -55,12 +62,6 @@ class Values:
     def vector(self, key: Deferred) -> NDArray[np.float64]:
         """Return the numbers behind `key` as they were kept."""
         return self._vectors[key.place]
-
-    def statistics(self, key: Deferred) -> Statistics:
-        """Return the statistics of a tensor."""
-        if key.place not in self._decoded:
-            self._decoded[key.place] = decode(self._vectors[key.place])
-        return self._decoded[key.place]
 
 
 @dataclass
@@ -79,6 +80,8 @@ class StepLog:
         grad_norm: what the user's clipping returned.
         lr: learning rate of the first parameter group.
         totals_watched: sums into totals in half were looked at.
+        tensors: each returns rows of `tensors`, once the numbers have arrived.
+        departed: its transfer has started: what comes now comes too late.
     """
 
     step: int
@@ -95,7 +98,8 @@ class StepLog:
     _order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
-    _departed: bool = False
+    tensors: list[Callable[[Values], TensorRows]] = field(default_factory=list)
+    departed: bool = False
     _rows: list[tuple[str, Callable[[Values], Any]]] = field(default_factory=list)
 
     @property
@@ -123,7 +127,7 @@ class StepLog:
         What comes once the transfer has started is dropped, and so are the rows that ask for it.
         """
         with self._lock:
-            if not self._departed:
+            if not self.departed:
                 self._vectors.append(vector)
             return Deferred(len(self._vectors) - 1)
 
@@ -147,20 +151,21 @@ class StepLog:
     def row(self, table: str, build: Callable[[Values], Any]) -> None:
         """Queue a row of `table`; `build` returns it, or None to leave it out."""
         with self._lock:
-            if not self._departed:
+            if not self.departed:
                 self._rows.append((table, build))
 
     def depart(self) -> Transfer:
         """Start the transfer of everything queued."""
         with self._lock:
-            self._departed = True
+            self.departed = True
         return Transfer(self._vectors)
 
-    def rows(self, transfer: Transfer) -> list[tuple[str, Any]]:
-        """Return the finished rows as (table, row)."""
+    def finish(self, transfer: Transfer) -> Finished:
+        """Return the finished rows."""
         values = Values(transfer.values())
         built = [(table, build(values)) for table, build in self._rows]
-        return [(table, row) for table, row in built if row is not None]
+        tensors = [rows for finish in self.tensors if (rows := finish(values)).known]
+        return Finished([(table, row) for table, row in built if row is not None], tensors)
 
 
 def _asks_its_class(tensor: torch.Tensor) -> bool:

@@ -20,14 +20,16 @@ from ampdoctor.record.global_hooks import GlobalHooks
 from ampdoctor.record.other_threads import OtherThreads
 from ampdoctor.record.quiet import in_backward, traced
 from ampdoctor.record.sites import parts
-from ampdoctor.record.tensors import TensorLog, autocast_dtype, dtype_name, tensors_in
+from ampdoctor.record.tensor_log import Context
+from ampdoctor.record.tensors import autocast_dtype, dtype_name, tensors_in
 from ampdoctor.trace.schema import ModuleRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampdoctor.record.log import Deferred, Values
+    from ampdoctor.record.log import Values
     from ampdoctor.record.state import State
+    from ampdoctor.record.tensor_log import TensorLog
     from ampdoctor.record.twin.place import Places
 
 _MAX_CALLS = 8
@@ -77,9 +79,11 @@ class ModuleHooks:
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.met(module, args)
                 self._places = self._state.opinions.first_call(module) or self._places
+                path = self._sites.path(module)
                 if self._places is not None:
-                    self._places.enter(self._sites.path(module))
-                self._record_inputs(self._tensors, module, args)
+                    self._places.enter(path)
+                if self._wanted(path):
+                    self._record_inputs(self._tensors, module, path, list(tensors_in(args)))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._is_none_of_ours():
@@ -90,10 +94,15 @@ class ModuleHooks:
             if self._tensors is not None and _counts(module):
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.left(module, kwargs, output)
-                self._record_outputs(self._tensors, module, (args, kwargs), output)
-                self._state.blocks.called(self._sites.path(module))
+                path = self._sites.path(module)
+                if self._wanted(path):
+                    # A global pre-hook is not shown keyword arguments, so those are met here.
+                    inputs = [*tensors_in(args), *tensors_in(kwargs)]
+                    self._record_inputs(self._tensors, module, path, inputs)
+                    self._record_outputs(self._tensors, module, path, inputs, output)
+                self._state.blocks.called(path)
                 if self._places is not None:
-                    self._places.leave(self._sites.path(module))
+                    self._places.leave(path)
 
     def _is_none_of_ours(self) -> bool:
         """Whether the call at hand is no plain call of the training that is followed.
@@ -105,51 +114,45 @@ class ModuleHooks:
         thread = self._guard.thread
         return not in_backward() and not thread.is_this(claim=torch.is_grad_enabled(), by_module=True)
 
-    def _record_inputs(self, tensors: TensorLog, module: nn.Module, inputs: Any) -> None:
+    def _record_inputs(self, tensors: TensorLog, module: nn.Module, path: str, inputs: list[torch.Tensor]) -> None:
         """Record inputs that no module made, before an in-place module can change them."""
-        path = self._sites.path(module)
-        if not self._wanted(path):
-            return
-        self._describe(tensors, module, path)
-        for index, tensor in enumerate(tensors_in(inputs)):
+        if path not in self._described:
+            self._describe(tensors, module, path)
+        for index, tensor in enumerate(inputs):
             if tensors.known(tensor) is None and not isinstance(tensor, nn.Parameter):
-                tensors.add(tensor, (path, "activation", _slot("in", index)), columns=self._context(tensor, path))
+                tensors.add(tensor, (path, "activation", _slot("in", index)), context=self._context(tensor, path))
 
-    def _record_outputs(self, tensors: TensorLog, module: nn.Module, inputs: Any, output: Any) -> None:
-        path = self._sites.path(module)
-        if not self._wanted(path):
-            return
-        # A global pre-hook is not shown keyword arguments, so those are met here.
-        self._record_inputs(tensors, module, inputs)
-        sources = self._own_parameters(tensors, module) + [
-            key for t in tensors_in(inputs) if (key := tensors.known(t)) is not None
-        ]
+    def _record_outputs(
+        self, tensors: TensorLog, module: nn.Module, path: str, inputs: list[torch.Tensor], output: Any
+    ) -> None:
+        sources = self._own_parameters(tensors, module)
+        sources += [key for t in inputs if (key := tensors.known(t)) is not None]
         for index, tensor in enumerate(tensors_in(output)):
             if tensors.known(tensor) is not None:
                 continue
-            columns = self._context(tensor, path)
+            context = self._context(tensor, path)
             site = (path, "activation", _slot("out", index))
-            if tensors.add(tensor, site, depends_on=sources, columns=columns) is not None:
-                self._follow_gradient(tensors, tensor, (path, "grad_output", site[2]), columns)
+            if tensors.add(tensor, site, inputs=sources, context=context) is not None:
+                self._follow_gradient(tensors, tensor, (path, "grad_output", site[2]), context)
         record_buffers(tensors, module, path)
         self._count(path)
 
     def _follow_gradient(
-        self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], columns: dict[str, Any]
+        self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], context: Context
     ) -> None:
         if not tensor.requires_grad or tensor.grad_fn is None:
             return
         note(tensor.grad_fn, SITE, site[0])
         # The hook of a released step must find nothing to do: its graph may live longer than the step.
-        tensor.register_hook(self._gradient_hook(tensors, site, columns))
+        tensor.register_hook(self._gradient_hook(tensors, site, context))
 
     def _gradient_hook(
-        self, tensors: TensorLog, site: tuple[str, str, str], columns: dict[str, Any]
+        self, tensors: TensorLog, site: tuple[str, str, str], context: Context
     ) -> Callable[[torch.Tensor], None]:
         def record(gradient: torch.Tensor) -> None:
             with self._guard:
                 if self._tensors is tensors:
-                    tensors.add(gradient, site, scale=tensors.log.pass_scale, columns=columns)
+                    tensors.add(gradient, site, scale=tensors.log.pass_scale, context=context)
 
         # Saving an output to a file would otherwise warn about a hook that the user never set.
         hook: Callable[[torch.Tensor], None] = unserializable_hook(record)
@@ -172,15 +175,12 @@ class ModuleHooks:
         if grad and not in_backward():
             self._recorded_before_backward.add(path)
 
-    def _context(self, tensor: torch.Tensor, path: str) -> dict[str, Any]:
-        grad = torch.is_grad_enabled()
-        return {
-            "call": self._calls.get((path, _kind()), 0),
-            "autocast": autocast_dtype(tensor.device.type),
-            "grad_enabled": grad,
-        }
+    def _context(self, tensor: torch.Tensor, path: str) -> Context:
+        call = self._calls.get((path, _kind()), 0)
+        device = "cpu" if tensor.is_cpu else tensor.device.type
+        return Context(call, autocast_dtype(device), torch.is_grad_enabled())
 
-    def _own_parameters(self, tensors: TensorLog, module: nn.Module) -> list[Deferred]:
+    def _own_parameters(self, tensors: TensorLog, module: nn.Module) -> list[int]:
         keys = []
         for parameter in _own(module):
             key = tensors.known(parameter)
@@ -192,8 +192,6 @@ class ModuleHooks:
         return keys
 
     def _describe(self, tensors: TensorLog, module: nn.Module, path: str) -> None:
-        if path in self._described:
-            return
         self._described.add(path)
         training, step = bool(vars(module).get("training")), tensors.log.step
 

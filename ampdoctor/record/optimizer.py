@@ -15,7 +15,7 @@ from ampdoctor.record.headroom import fits
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
 from ampdoctor.record.sites import live_instances
 from ampdoctor.record.stats import measurable
-from ampdoctor.record.tensors import HALVES, TensorLog, dtype_name
+from ampdoctor.record.tensors import HALVES, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.record.log import StepLog
     from ampdoctor.record.sites import Sites
+    from ampdoctor.record.tensor_log import TensorLog
 
 _WORKING_COPIES = 8
 """FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
@@ -192,8 +193,7 @@ class WeightExaminer:
             ):
                 counts = lost_update_counts(before, parameter.detach(), parameter.grad, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
-        columns = {"dtype": dtype_name(parameter.dtype)}
-        tensors.add(update, (site[0], "update", site[1]), extra=extra, columns=columns)
+        tensors.add(update, (site[0], "update", site[1]), extra=extra, dtype=parameter.dtype)
 
 
 def _moved(

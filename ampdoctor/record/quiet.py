@@ -6,6 +6,7 @@ tracer records would be replayed for ever.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ampdoctor.record.headroom import capturing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
 _TRACING_MODES = tuple(torch._C._TorchDispatchModeKey.__members__.values())
@@ -38,6 +40,21 @@ def in_tracing_mode() -> bool:
     if not torch._C._len_torch_dispatch_stack():
         return False
     return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
+
+
+@contextlib.contextmanager
+def autocast_off(device_type: str) -> Iterator[None]:
+    """Switch autocast off for a while. Not by torch.autocast: leaving that may clear the cache of cast weights, and
+    with it change the gradients."""
+    # Torch knows no autocast for some devices (meta) and would raise.
+    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+        yield
+        return
+    torch.set_autocast_enabled(device_type, False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device_type, True)
 
 
 def in_backward() -> bool:

@@ -33,7 +33,7 @@ from ampdoctor.record.sites import Sites
 from ampdoctor.record.state import State
 from ampdoctor.record.step_ends import StepEnds
 from ampdoctor.record.step_row import step_row
-from ampdoctor.record.tensors import TensorLog
+from ampdoctor.record.tensor_log import TensorLog
 from ampdoctor.record.twin.opinions import Proving, SecondOpinions
 from ampdoctor.record.working_copies import WorkingCopies
 from ampdoctor.trace.schema import StepRow
@@ -149,7 +149,7 @@ class Recorder:
                 self._roundings.end()
                 self._accumulators.end()
                 self._run.open()
-                self._run.write(left.rows(left.depart()), now=True)
+                self._run.write(left.finish(left.depart()), now=True)
         if self._state.active:
             self._detach()
             with self._guard:
@@ -230,11 +230,11 @@ class Recorder:
         """Write the steps whose numbers have arrived."""
         while self._under_way and (wait or self._under_way[0][1].ready()):
             log, transfer = self._under_way.popleft()
-            rows = log.rows(transfer)
-            self._run.write(rows, now=log.examined)
+            finished = log.finish(transfer)
+            self._run.write(finished, now=log.examined)
             following = self._state.log.step + 1
-            self._opinions.learn(rows, following)
-            for _, row in rows:
+            self._opinions.learn(finished, following)
+            for _, row in finished.rows:
                 if isinstance(row, StepRow):
                     for kind in self._alarms.check(row):
                         self._schedule.alarm(kind, following)

@@ -16,6 +16,8 @@ from ampdoctor.trace.writer import CLAIM, TraceWriter
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ampdoctor.record.log import Finished
+
 FLUSH_SECONDS = 2.0
 """A killed run loses at most this much."""
 
@@ -48,12 +50,14 @@ class RunFolder:
                 self._writer = TraceWriter(self.path, self.rank)
         return self.claimed
 
-    def write(self, rows: list[tuple[str, Any]], *, now: bool) -> None:
-        """Queue rows, and flush them where it is time or `now`."""
+    def write(self, finished: Finished, *, now: bool) -> None:
+        """Queue the rows of a step, and flush them where it is time or `now`."""
         if self._writer is None:
             return
-        for table, row in rows:
+        for table, row in finished.rows:
             self._writer.append(table, [row])
+        for tensors in finished.tensors:
+            self._writer.append_batch("tensors", tensors.batch())
         if now or time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._writer.flush()
             self._flushed = time.monotonic()

@@ -89,9 +89,11 @@ class Sites:
 
     def path(self, module: nn.Module) -> str:
         """Return the path of `module`."""
-        if module not in self._paths:
+        path = self._paths.get(module)
+        if path is None:
             self._discover(module)
-        return self._paths[module]
+            path = self._paths[module]
+        return path
 
     def parameter(self, tensor: torch.Tensor) -> tuple[str, str]:
         """Return (module path, name) of a parameter; one that no module holds goes by its variable."""

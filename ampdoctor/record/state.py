@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ampdoctor.record.modules import ModuleHooks
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
-    from ampdoctor.record.tensors import TensorLog
+    from ampdoctor.record.tensor_log import TensorLog
     from ampdoctor.record.twin.opinions import SecondOpinions
     from ampdoctor.record.twin.second_opinion import SecondOpinion
     from ampdoctor.record.working_copies import WorkingCopies

@@ -70,6 +70,7 @@ class TraceWriter:
         self.folder = folder
         self.rank = rank
         self._pending: dict[str, list[Any]] = {name: [] for name in TABLES}
+        self._batches: list[tuple[str, pa.RecordBatch]] = []
         self._streams: dict[str, pa.RecordBatchStreamWriter] = {}
         self._files: list[pa.NativeFile] = []
 
@@ -77,12 +78,19 @@ class TraceWriter:
         """Queue rows (instances of the table's row type) for the next flush."""
         self._pending[table].extend(rows)
 
+    def append_batch(self, table: str, batch: pa.RecordBatch) -> None:
+        """Queue a batch in the table's schema for the next flush."""
+        self._batches.append((table, batch))
+
     def flush(self) -> None:
         """Append everything queued to the files.
 
         Raises:
             OSError: the disk is full, or the folder is gone.
         """
+        batches, self._batches = self._batches, []
+        for name, batch in batches:
+            self._stream(TABLES[name]).write_batch(batch)
         for name, rows in self._pending.items():
             if rows:
                 self._pending[name] = []

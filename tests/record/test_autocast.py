@@ -107,6 +107,9 @@ def test_few_evaluations_are_looked_at_and_no_step_is_ended_by_them(recording: R
             exec(code, {"torch": torch, "model": model, "x": torch.ones(3, 4)})
         _step(model, optimizer, model(torch.ones(3, 4)).sum())
     assert [c.line for c in recording.calls("autocast_enter")] == [1, 2, 3, 4]
+    # Each has rows of its own, though all are of one step.
+    outs = [r for r in recording.tensors("activation") if r.step == 5 and r.slot == "out" and not r.grad_enabled]
+    assert len(outs) == 4
     assert len(recording.run.steps) == 6
 
 

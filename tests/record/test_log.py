@@ -13,4 +13,4 @@ def test_rows_of_a_departed_step_are_dropped() -> None:
     transfer = log.depart()
     key = log.keep(torch.ones(3, dtype=torch.float64))
     log.row("steps", lambda values: values.number(key))
-    assert log.rows(transfer) == [("steps", 1)]
+    assert log.finish(transfer).rows == [("steps", 1)]

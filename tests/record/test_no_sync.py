@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ampdoctor.record import log, optimizer, tensors
+from ampdoctor.record import log, optimizer, tensor_log
 from ampdoctor.record.log import Deferred, StepLog
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts
 from ampdoctor.record.stats import EXTRA, statistics_vector, torch_ops
@@ -96,7 +96,7 @@ class _NoTransfer(Transfer):
 def test_a_whole_examined_step_looks_at_nothing(
     recording: Recording, dtype: torch.dtype, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for holder in (tensors, optimizer):
+    for holder in (tensor_log, optimizer):
         monkeypatch.setattr(holder, "measurable", torch.is_floating_point)
     monkeypatch.setattr(log, "Transfer", _NoTransfer)
     monkeypatch.setattr(optimizer, "fits", lambda _: True)
@@ -118,4 +118,4 @@ def test_numbers_wait_for_their_transfer() -> None:
     step._vectors = [torch.tensor([2.0], dtype=torch.float64), torch.tensor([5.0], dtype=torch.float64)]
     step.row("steps", lambda values: (values.number(Deferred(0)), values.number(Deferred(1)), values.number(7.0)))
     step.row("steps", lambda _: None)
-    assert step.rows(step.depart()) == [("steps", (2.0, 5.0, 7.0))]
+    assert step.finish(step.depart()).rows == [("steps", (2.0, 5.0, 7.0))]

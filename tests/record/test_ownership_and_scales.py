@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ampdoctor.record import tensors as tensors_module
-from ampdoctor.record.stats import statistics_vector
+from ampdoctor.record.stats import StatisticsTable
 
 if TYPE_CHECKING:
     import pytest
@@ -89,12 +88,14 @@ def test_parameters_of_a_group_added_later_have_an_owner(recording: Recording) -
 def test_where_memory_runs_out_a_row_is_given_up_and_nothing_else(
     recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def short_of_memory(tensor: torch.Tensor) -> torch.Tensor:
+    measure = StatisticsTable.measure
+
+    def short_of_memory(table: StatisticsTable, row: int, tensor: torch.Tensor) -> None:
         if tensor.shape == (3, 2):
             raise torch.OutOfMemoryError
-        return statistics_vector(tensor)
+        measure(table, row, tensor)
 
-    monkeypatch.setattr(tensors_module, "statistics_vector", short_of_memory)
+    monkeypatch.setattr(StatisticsTable, "measure", short_of_memory)
     model = nn.Linear(2, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with recording.start():

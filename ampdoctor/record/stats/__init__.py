@@ -5,6 +5,17 @@ one transfer (`layout`). `torch_ops` is the reference that is always there.
 """
 
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
+from ampdoctor.record.stats.table import StatisticsTable
 from ampdoctor.record.stats.torch_ops import measurable, statistics_vector
 
-__all__ = ["EXTRA", "HEADER", "HIGHEST", "LOWEST", "Statistics", "decode", "measurable", "statistics_vector"]
+__all__ = [
+    "EXTRA",
+    "HEADER",
+    "HIGHEST",
+    "LOWEST",
+    "Statistics",
+    "StatisticsTable",
+    "decode",
+    "measurable",
+    "statistics_vector",
+]

@@ -6,8 +6,11 @@ On an accelerator nothing is looked at: every result stays on the device.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
+from ampdoctor.record.quiet import autocast_off
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST
 
 _BINS = EXTRA - HEADER
@@ -23,36 +26,42 @@ _PACKED = {getattr(torch, name) for name in ("float4_e2m1fn_x2",) if hasattr(tor
 """dtypes that hold several values an element and that torch can't convert."""
 
 
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
 def measurable(tensor: torch.Tensor) -> bool:
     """Whether statistics can be taken: a plain, dense, real or complex floating-point tensor with storage."""
-    return (
-        type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and (tensor.is_floating_point() or tensor.is_complex())
-        and tensor.dtype not in _PACKED
-        and tensor.layout is torch.strided
-        and tensor.device.type != "meta"
-    )
+    return type(tensor) in _PLAIN and _numbers(tensor.dtype) and tensor.layout is torch.strided and not tensor.is_meta
+
+
+@cache
+def _numbers(dtype: torch.dtype) -> bool:
+    return (dtype.is_floating_point or dtype.is_complex) and dtype not in _PACKED
 
 
 def statistics_vector(tensor: torch.Tensor) -> torch.Tensor:
     """Return the statistics of `tensor` as a float64 vector of EXTRA entries on its device (see `layout`)."""
-    values = tensor.detach()
+    with torch.no_grad(), autocast_off(tensor.device.type):
+        return _measured(tensor.detach())
+
+
+def _measured(values: torch.Tensor) -> torch.Tensor:
     if values.is_complex():
         values = torch.view_as_real(values.resolve_conj())
-    flat = _flat(values.resolve_neg())
-    measure = _on_cpu if flat.device.type == "cpu" else _on_device
-    if flat.numel() == 0:
-        return torch.zeros(EXTRA, dtype=torch.float64, device=flat.device)
-    vector = measure(flat[:_CHUNK])
-    for start in range(_CHUNK, flat.numel(), _CHUNK):
-        part = measure(flat[start : start + _CHUNK])
+    elements = flat(values.resolve_neg())
+    measure = _on_cpu if elements.device.type == "cpu" else _on_device
+    if elements.numel() == 0:
+        return torch.zeros(EXTRA, dtype=torch.float64, device=elements.device)
+    vector = measure(elements[:_CHUNK])
+    for start in range(_CHUNK, elements.numel(), _CHUNK):
+        part = measure(elements[start : start + _CHUNK])
         absmax = torch.maximum(vector[4], part[4])
         vector += part
         vector[4] = absmax
     return vector
 
 
-def _flat(values: torch.Tensor) -> torch.Tensor:
+def flat(values: torch.Tensor) -> torch.Tensor:
     """Return the elements in the order in which they lie in memory: a permuted tensor (channels last) needs no copy."""
     by_stride = sorted(range(values.ndim), key=values.stride, reverse=True)
     return values.permute(by_stride).reshape(-1)

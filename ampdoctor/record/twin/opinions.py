@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ from ampdoctor.record.twin.second_opinion import SecondOpinion
 from ampdoctor.trace.schema import TwinStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from torch import nn
 
-    from ampdoctor.record.log import StepLog
+    from ampdoctor.record.log import Finished, StepLog
     from ampdoctor.record.state import State
     from ampdoctor.record.twin.counterfactual import Counterfactual
     from ampdoctor.record.twin.mode import Follower
@@ -140,9 +140,10 @@ class SecondOpinions:
         self.current = opinion
         return opinion.places
 
-    def learn(self, rows: Sequence[tuple[str, Any]], next_step: int) -> None:
+    def learn(self, finished: Finished, next_step: int) -> None:
         """Take note of the rows of a step; what was left open is asked on the next one."""
-        self._known.learn(rows)
+        rows = finished.rows
+        self._known.learn(finished)
         self._hunt.learn(rows)
         if self._proving is Proving.NONE:
             return

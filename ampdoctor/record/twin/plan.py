@@ -6,13 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.formats import FP16, format_of_dtype
+from ampdoctor.formats import FP16, HALF_DTYPES, format_of_dtype
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
-from ampdoctor.trace.schema import CallRow, OpRow, StepRow, TensorRow, TwinRow, TwinStepRow
+from ampdoctor.trace.schema import CallRow, OpRow, StepRow, TwinRow, TwinStepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
+    from collections.abc import Sequence
+
+    from ampdoctor.record.log import Finished
+    from ampdoctor.record.tensor_rows import TensorRows
 
 EARLY = 2
 """The first second opinion: the steps before it say how large gradients are, and what is zero-initialised has moved."""
@@ -24,6 +26,8 @@ DEFAULT_SCALE = 2.0**16
 """The scale that torch's GradScaler starts from: what a user would get by default."""
 
 BF16 = Counterfactual("bf16")
+
+_GRADIENTS = frozenset({"grad_output", "weight_grad"})
 
 _HEADROOM = 2.0
 """Gradients may grow: a scale is chosen this factor and more below what FP16 holds."""
@@ -69,18 +73,14 @@ class Knowledge:
         self._scales: dict[float, bool] = {}  # those tried, and whether gradients overflowed
         self._bytes: dict[int, float] = {}
 
-    def learn(self, rows: Iterable[tuple[str, Any]]) -> None:
+    def learn(self, finished: Finished) -> None:
         """Take note of a step's rows."""
-        rows = list(rows)
-        made = [r.largest_factor or 1.0 for _, r in rows if isinstance(r, CallRow)]
+        made = [r.largest_factor or 1.0 for _, r in finished.rows if isinstance(r, CallRow)]
         self._hand_made = max(made, default=1.0)
-        halves = [r for _, r in rows if isinstance(r, TensorRow) and _is_half_gradient(r)]
-        if halves:
-            self._zeros, self._halves = sum(r.zeros for r in halves), sum(r.numel for r in halves)
-        for _, row in rows:
-            if isinstance(row, TensorRow):
-                self._tensor(row)
-            elif isinstance(row, OpRow):
+        for tensors in finished.tensors:
+            self._tensors(tensors)
+        for _, row in finished.rows:
+            if isinstance(row, OpRow):
                 self._operation(row)
             elif isinstance(row, TwinRow):
                 self._twin(row)
@@ -120,17 +120,25 @@ class Knowledge:
         """Return the modules whose operations lose most of their energy, worst first."""
         return sorted(self._losing, key=lambda m: -self._losing[m])
 
-    def _tensor(self, row: TensorRow) -> None:
-        number_format = format_of_dtype(row.dtype)
-        # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
-        narrow = row.cast_to or row.dtype
-        if narrow in {"float16", "bfloat16"}:
-            self.half = "fp16" if narrow == "float16" else "bf16"
-        if row.role in {"grad_output", "weight_grad"}:
-            self._largest = max(self._largest, row.absmax / (row.loss_scale or self._hand_made))
-        size = number_format.bytes if number_format else None
-        if row.role in {"activation", "grad_output", "weight_grad"}:
-            self._bytes[row.step] = self._bytes.get(row.step, 0.0) + row.numel * (size or 4)
+    def _tensors(self, tensors: TensorRows) -> None:
+        zeros = halves = 0
+        size = 0.0
+        for number, row in enumerate(tensors.known):
+            # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
+            narrow = row.cast_to or row.dtype
+            if narrow in HALF_DTYPES:
+                self.half = "fp16" if narrow == "float16" else "bf16"
+            if row.role in _GRADIENTS:
+                scale = tensors.loss_scale(number) or self._hand_made
+                self._largest = max(self._largest, float(tensors.absmax[number]) / scale)
+            if row.role == "activation" or row.role in _GRADIENTS:
+                size += row.numel * _bytes(row.dtype)
+            if row.role == "grad_output" and row.dtype in HALF_DTYPES:
+                zeros += int(tensors.zeros[number])
+                halves += row.numel
+        if halves:
+            self._zeros, self._halves = zeros, halves
+        self._bytes[tensors.step] = self._bytes.get(tensors.step, 0.0) + size
 
     def _twin(self, row: TwinRow) -> None:
         """Take note of what a twin came to: FP32's gradients, and a scale at which FP16's overflow."""
@@ -159,8 +167,9 @@ class Knowledge:
             self._losing[row.module] = max(row.energy_lost, self._losing.get(row.module, 0.0))
 
 
-def _is_half_gradient(row: TensorRow) -> bool:
-    return row.role == "grad_output" and row.dtype in {"float16", "bfloat16"}
+def _bytes(dtype: str) -> int:
+    number_format = format_of_dtype(dtype)
+    return (number_format.bytes if number_format else None) or 4
 
 
 def counterfactuals(known: Knowledge, half: str, *, always: bool = False) -> tuple[Counterfactual, ...]:

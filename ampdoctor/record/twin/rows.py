@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.formats import FORMATS
+from ampdoctor.record import stats
 from ampdoctor.record.stats import statistics_vector
 from ampdoctor.record.twin.compare import Comparison, comparison_vector, decode, together
 from ampdoctor.trace.schema import TwinRow
@@ -177,5 +178,5 @@ def _bins(found: Values, key: Deferred, own: float) -> dict[str, Any]:
     mantissa, exponent = math.frexp(own)
     if mantissa != 0.5:
         return {}
-    statistics = found.statistics(key)
+    statistics = stats.decode(found.vector(key))
     return {"exp_lowest": statistics.exp_lowest - (exponent - 1), "exp_counts": statistics.exp_counts}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ampdoctor.record.stats import HIGHEST, LOWEST, Statistics, decode, statistics_vector
+from ampdoctor.record.stats import HIGHEST, LOWEST, Statistics, StatisticsTable, decode, statistics_vector
 
 if TYPE_CHECKING:
     import torch
@@ -47,8 +47,15 @@ def expected(tensor: torch.Tensor) -> Expected:
 
 
 def measured(tensor: torch.Tensor) -> Statistics:
-    """Return what the recorder measures."""
+    """Return what plain torch operations measure."""
     return decode(statistics_vector(tensor).numpy())
+
+
+def by_kernel(tensor: torch.Tensor) -> Statistics:
+    """Return what the recorder measures of a tensor on the CPU."""
+    table = StatisticsTable()
+    table.measure(0, tensor)
+    return decode(table.filled(1)[0])
 
 
 def exponents_of(found: Statistics) -> dict[int, int]:

@@ -97,7 +97,7 @@ def test_views(view: Any, path: Any) -> None:
 
 def test_a_permuted_tensor_is_not_copied() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
-    assert torch_ops._flat(x).data_ptr() == x.data_ptr()
+    assert torch_ops.flat(x).data_ptr() == x.data_ptr()
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")

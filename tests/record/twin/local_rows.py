@@ -56,7 +56,7 @@ class Locally:
         """Return the rows of the step, which is over."""
         assert self.errors == []
         self.twins.finish()
-        return [row for table, row in self.log.rows(self.log.depart()) if table == "ops"]
+        return [row for table, row in self.log.finish(self.log.depart()).rows if table == "ops"]
 
     def during(self) -> contextlib.AbstractContextManager[object]:
         """See every operation."""

@@ -5,10 +5,11 @@ The whole table, over more recorded scales, is in benchmarks/README.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from ampdoctor.record.log import Finished
 from ampdoctor.record.twin.plan import Knowledge
 from ampdoctor.trace.builder import RunBuilder
 from benchmarks.estimates import MODELS
@@ -17,7 +18,9 @@ from benchmarks.scales import choose
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ampdoctor.record.tensor_rows import TensorRows
     from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import TensorRow
     from tests.record.twin.training import Case
 
 
@@ -38,8 +41,22 @@ def test_a_scale_that_overflows_is_told_from_what_twins_saw(name: str) -> None:
 
 def _known(run: Run) -> Knowledge:
     known = Knowledge()
-    known.learn([("", row) for row in (*run.tensors(), *run.ops, *run.twins, *run.steps)])
+    rows = [("", row) for row in (*run.ops, *run.twins, *run.steps)]
+    known.learn(Finished(rows, [cast("TensorRows", _Recorded(run.tensors()))]))
     return known
+
+
+class _Recorded:
+    """What was recorded of a step's tensors, as the recorder has it."""
+
+    def __init__(self, known: list[TensorRow]) -> None:
+        self.step = 0
+        self.known = known
+        self.absmax = [row.absmax for row in known]
+        self.zeros = [row.zeros for row in known]
+
+    def loss_scale(self, row: int) -> float | None:
+        return self.known[row].loss_scale
 
 
 def _gradients() -> RunBuilder:

@@ -1,0 +1,125 @@
+"""Measures the tensors of one examined step and queues their rows: one place for all roles.
+
+What runs here runs for every tensor of a model, inside the training's own calls: it notes what is known, has the
+kernel look at the values, and leaves the rest to the end of the step.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ampdoctor.record.stats import StatisticsTable, measurable, statistics_vector
+from ampdoctor.record.tensor_rows import Known, Later, TensorRows
+from ampdoctor.record.tensors import dtype_name, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
+
+
+class Context(NamedTuple):
+    """The call of a module that a tensor belongs to."""
+
+    call: int = 0
+    autocast: str | None = None
+    grad_enabled: bool = True
+
+
+NO_CALL = Context()
+
+
+class TensorLog:
+    """The tensors of one examined step, each measured once.
+
+    Args:
+        log: the step that the rows belong to.
+        observer: shown each tensor too, with its site and the number of the module's call.
+    """
+
+    def __init__(
+        self, log: StepLog, observer: Callable[[torch.Tensor, tuple[str, str, str], int], None] | None = None
+    ) -> None:
+        self.log = log
+        log.tensors.append(self.rows)
+        self._observer = observer
+        self._table = StatisticsTable()
+        self._known: list[Known] = []
+        self._later: list[Later] = []
+        self._on_their_way: dict[int, Deferred] = {}
+        self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
+        self._lock = threading.Lock()  # backward passes call from a thread per device
+
+    def known(self, tensor: torch.Tensor) -> int | None:
+        """Return the row of a tensor measured before in this step and not changed in place since."""
+        entry = self._seen.get(id(tensor))
+        if entry is None or entry[0]() is not tensor or entry[1] != version_of(tensor):
+            return None
+        return entry[2]
+
+    def add(  # noqa: PLR0913 - what a row says, by keyword
+        self,
+        tensor: torch.Tensor,
+        site: tuple[str, str, str],
+        *,
+        inputs: Sequence[int] | None = None,
+        scale: Scalar = None,
+        extra: tuple[torch.Tensor, Sequence[str]] | None = None,
+        context: Context = NO_CALL,
+        dtype: torch.dtype | None = None,
+        cast_to: str | None = None,
+    ) -> int | None:
+        """Measure `tensor` and queue its row; returns the row, None where it can't be measured.
+
+        Args:
+            tensor: any tensor.
+            site: module path, role, slot.
+            inputs: rows of the tensors that went into it, for `inputs_finite`.
+            scale: loss scale that multiplies the values.
+            extra: numbers for further columns, and their names.
+            context: the call of a module that it belongs to.
+            dtype: what to call its dtype, where that is not its own.
+            cast_to: the dtype that it is cast to next.
+        """
+        if not measurable(tensor) or self.log.departed:
+            return None
+        known = Known(
+            self.log.micro_batch, self.log.next_seq(), *site, context.call, dtype_name(dtype or tensor.dtype),
+            tensor.shape, tensor.numel() * (2 if tensor.dtype.is_complex else 1),
+            context.autocast, context.grad_enabled, cast_to,
+        )  # fmt: skip
+        with self._lock:
+            row = len(self._known)
+            if not self._measure(row, tensor):
+                return None
+            self._known.append(known)
+        if extra is None:
+            self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
+        if extra is not None or inputs is not None or scale is not None:
+            numbers = self.log.keep(extra[0]) if extra else None
+            self._later.append(Later(row, inputs, scale, numbers, extra[1] if extra else ()))
+        if self._observer is not None:
+            self._observer(tensor, site, context.call)
+        return row
+
+    def rows(self, values: Values) -> TensorRows:
+        """Return the finished rows, once the step's numbers have arrived."""
+        for row, key in self._on_their_way.items():
+            self._table.put(row, values.vector(key))
+        return TensorRows(self.log.step, self._known, self._later, self._table, values)
+
+    def _measure(self, row: int, tensor: torch.Tensor) -> bool:
+        """Take its statistics; return False where there is no memory left on the device for that."""
+        try:
+            if tensor.is_cpu:
+                self._table.measure(row, tensor)
+            else:
+                self._on_their_way[row] = self.log.keep(statistics_vector(tensor))
+        except torch.cuda.OutOfMemoryError:
+            # The user's own step may still fit: this row is given up, and nothing else.
+            return False
+        return True
