@@ -63,6 +63,9 @@ class Examined:
             gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
         if not run.steps:
             gaps.append("no optimizer step was completed")
+        dropped = sum(step.dropped is not None for step in run.steps)
+        if dropped:
+            gaps.append(f"the tensors of {dropped} steps could not be kept: the disk was too slow to take them")
         if len(run.ranks) > 1:
             gaps.append(f"{len(run.ranks)} ranks recorded; only rank {run.ranks[0]} was judged")
         examined = sum(step.examined for step in run.steps)

@@ -149,7 +149,7 @@ class Recorder:
                 self._roundings.end()
                 self._accumulators.end()
                 self._run.open()
-                self._run.write(left.finish(left.depart()), now=True)
+                self._run.write(left.finish(left.depart()), soon=True)
         if self._state.active:
             self._detach()
             with self._guard:
@@ -231,7 +231,7 @@ class Recorder:
         while self._under_way and (wait or self._under_way[0][1].ready()):
             log, transfer = self._under_way.popleft()
             finished = log.finish(transfer)
-            self._run.write(finished, now=log.examined)
+            self._run.write(finished, soon=log.examined)
             following = self._state.log.step + 1
             self._opinions.learn(finished, following)
             for _, row in finished.rows:

@@ -1,4 +1,4 @@
-"""The recorder's end of the run folder: claimed by one process per rank, opened late, flushed every few seconds."""
+"""The recorder's end of the run folder: claimed by one process per rank, opened late, written in the background."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor.record.background import BackgroundWriter, Step
 from ampdoctor.record.environment import describe_run
 from ampdoctor.trace.info import FILE_NAME, RunInfo, write_info
 from ampdoctor.trace.writer import CLAIM, TraceWriter
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ampdoctor.record.log import Finished
-
-FLUSH_SECONDS = 2.0
-"""A killed run loses at most this much."""
 
 
 class RunFolder:
@@ -33,10 +31,9 @@ class RunFolder:
         self.path = path
         self.rank = int(os.environ.get("RANK", "0") or 0)
         self._recording = recording
-        self._writer: TraceWriter | None = None
+        self._writer: BackgroundWriter | None = None
         self._info: RunInfo | None = None
-        self._flushed = time.monotonic()
-        self._orphan: TraceWriter | None = None
+        self._orphan: BackgroundWriter | None = None
         self.claimed: bool | None = None
 
     def open(self) -> bool:
@@ -47,20 +44,14 @@ class RunFolder:
                 self._info = RunInfo(started=time.time(), pid=os.getpid())
                 self._info = describe_run(self._recording)
                 self._write_info()
-                self._writer = TraceWriter(self.path, self.rank)
+                self._writer = BackgroundWriter(TraceWriter(self.path, self.rank))
         return self.claimed
 
-    def write(self, finished: Finished, *, now: bool) -> None:
-        """Queue the rows of a step, and flush them where it is time or `now`."""
-        if self._writer is None:
-            return
-        for table, row in finished.rows:
-            self._writer.append(table, [row])
-        for tensors in finished.tensors:
-            self._writer.append_batch("tensors", tensors.batch())
-        if now or time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self._writer.flush()
-            self._flushed = time.monotonic()
+    def write(self, finished: Finished, *, soon: bool) -> None:
+        """Have the rows of a step written, soon or within seconds."""
+        if self._writer is not None:
+            batches = [tensors.batch() for tensors in finished.tensors]
+            self._writer.put(Step(finished.rows, batches), soon=soon)
 
     def close(self, **changes: Any) -> None:
         """End the streams and stamp the final state into run.json."""
@@ -80,6 +71,7 @@ class RunFolder:
             if self._info is not None:
                 self._info = replace(self._info, status="degraded", degraded=reason)
                 self._write_info()
+        with suppress(Exception):
             if self._writer is not None:
                 self._writer.abandon()
         self._writer = self._info = None

@@ -24,6 +24,9 @@ class StepRow:
     lr: float | None = nullable(FLOAT, "Learning rate of the first parameter group.")
     examined: bool = required(BOOL, "Tensors were recorded on this step.")
     reason: str | None = nullable(STRING, "Why it was examined: first, interval, asked, or the vital that turned.")
+    dropped: int | None = nullable(
+        INT, "Tensors of it that were given up, because the disk was too slow; it does not count as examined."
+    )
     totals_watched: bool | None = nullable(
         BOOL, "Sums into totals in half were looked at on this step, from its start on (accumulators)."
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ampdoctor.record import run_folder
+from ampdoctor.record import background
 from ampdoctor.record.recorder import Recorder
 from ampdoctor.trace.writer import prepare_folder
 
@@ -32,7 +32,7 @@ def written(folder):
 
 
 def main(place, count):
-    run_folder.FLUSH_SECONDS = 0.0
+    background.SOON = background.LATER = 0.0
     # Torch imports half of itself on the first step: the children have that behind them.
     prepare_folder(Path(place) / "first")
     train(Path(place) / "first", 2)

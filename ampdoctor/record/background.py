@@ -1,0 +1,147 @@
+"""Writes on a thread of its own, so that the training never waits for a disk.
+
+What waits is bounded: while the disk is too slow, the tensors of whole examined steps are given up, and the rows of
+those steps say so. What is known of every step (vitals, calls) is small and waits longer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ampdoctor.trace.schema import StepRow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ampdoctor.trace.writer import TraceWriter
+
+ROOM = 32 << 20
+"""Bytes of tensors that may wait: half of the 64 MB that a recording may take."""
+
+ROWS = 100_000
+"""Other rows that may wait, of half a kilobyte each; beyond them only these tables get any."""
+
+_ALWAYS = frozenset({"steps", "modules", "optimizers"})
+
+_PATIENCE = 2.0
+"""Seconds to wait for a disk that has already failed."""
+
+SOON = 0.05
+"""Seconds until an examined step is on disk: a run that is killed has told what it last saw."""
+
+LATER = 2.0
+"""Seconds until any step is: a killed run loses at most this much."""
+
+
+class Step(NamedTuple):
+    """What is to be written of a step."""
+
+    rows: list[tuple[str, Any]]
+    batches: list[pa.RecordBatch]
+
+    @property
+    def bytes(self) -> int:
+        """Memory that its tensors take."""
+        return sum(batch.nbytes for batch in self.batches)
+
+
+class BackgroundWriter:
+    """Hands steps to a `TraceWriter` on another thread.
+
+    An error there is raised here, by the next call.
+    """
+
+    def __init__(self, writer: TraceWriter) -> None:
+        self._writer = writer
+        self._changed = threading.Condition()
+        self._waiting: list[Step] = []
+        self._bytes = self._rows = 0
+        self._due = float("inf")
+        self._closing = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="ampdoctor-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, step: Step, *, soon: bool) -> None:
+        """Queue a step, to be on disk soon or a little later; never waits.
+
+        Raises:
+            OSError: what was put before could not be written.
+        """
+        self._raise()
+        with self._changed:
+            if self._bytes and self._bytes + step.bytes > ROOM:
+                step = _given_up(step)
+            if self._rows > ROWS:
+                step = Step([row for row in step.rows if row[0] in _ALWAYS], step.batches)
+            self._waiting.append(step)
+            self._bytes += step.bytes
+            self._rows += len(step.rows)
+            self._due = min(self._due, time.monotonic() + (SOON if soon else LATER))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what waits and end the streams.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        self._end()
+        self._raise()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Leave the files as they are, once the thread is done with what it has begun."""
+        with self._changed:
+            self._waiting.clear()
+        self._end(_PATIENCE)
+        if not self._thread.is_alive():
+            self._writer.abandon()
+
+    def _end(self, seconds: float | None = None) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            while self._write():
+                pass
+        except Exception as error:  # noqa: BLE001 - raised where the training's guard can take it
+            self._error = error
+
+    def _write(self) -> bool:
+        """Wait until something is due and write it; return False at the end."""
+        with self._changed:
+            while not self._closing and (left := self._due - time.monotonic()) > 0:
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
+            steps, self._waiting = self._waiting, []
+            closing, self._due = self._closing, float("inf")
+        for step in steps:
+            for table, row in step.rows:
+                self._writer.append(table, [row])
+            for batch in step.batches:
+                self._writer.append_batch("tensors", batch)
+        self._writer.flush()
+        with self._changed:
+            self._bytes -= sum(step.bytes for step in steps)
+            self._rows -= sum(len(step.rows) for step in steps)
+        return not closing
+
+
+def _given_up(step: Step) -> Step:
+    """Return the step without its tensors, and with what says so."""
+    dropped = sum(batch.num_rows for batch in step.batches)
+
+    def said(row: Any) -> Any:
+        return replace(row, examined=False, dropped=dropped) if dropped and isinstance(row, StepRow) else row
+
+    return Step([(table, said(row)) for table, row in step.rows], [])
