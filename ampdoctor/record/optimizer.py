@@ -29,6 +29,10 @@ _WORKING_COPIES = 8
 """FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
 
 
+_WIDE = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
+"""dtypes of weights whose updates are taken all at once, and as they are."""
+
+
 class OptimizerNames:
     """Gives each optimizer a name by order of appearance, and knows whose a parameter is."""
 
@@ -122,13 +126,18 @@ class WeightExaminer:
         if self._tensors is None:
             return
         self._sites.look_up(parameters)
+        scale = self._tensors.log.scale if scaled else None
+        gradients = []
         for parameter in parameters:
             if parameter.grad is not None:
                 path, name = self._sites.parameter(parameter)
-                scale = self._tensors.log.scale if scaled else None
-                added = self.sums.compared(parameter)
                 site = (path, "weight_grad", name)
-                self._tensors.add(parameter.grad, site, scale=scale, extra=added)
+                added = self.sums.compared(parameter)
+                if added is None:
+                    gradients.append((parameter.grad, site))
+                else:
+                    self._tensors.add(parameter.grad, site, scale=scale, extra=added)
+        self._tensors.add_all(gradients, scale=scale)
         if self._observer is not None:
             self._observer(parameters)
 
@@ -137,10 +146,8 @@ class WeightExaminer:
         if self._tensors is None:
             return
         parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(p)]
-        for parameter in parameters:
-            if self._tensors.known(parameter) is None:
-                path, name = self._sites.parameter(parameter)
-                self._tensors.add(parameter, (path, "weight", name))
+        unseen = [p for p in parameters if self._tensors.known(p) is None]
+        self._tensors.add_all((p, self._site(p, "weight")) for p in unseen)
         states = {
             (id(optimizer), id(p), name): value
             for p in parameters
@@ -149,7 +156,7 @@ class WeightExaminer:
         # The copy, and what `after_step` needs for the largest of them at a time.
         working = sorted(parameters, key=torch.numel)[-1:] * _WORKING_COPIES
         if fits([*parameters, *states.values(), *working]):
-            self._before[id(optimizer)] = [(p, p.detach().clone()) for p in parameters]
+            self._before[id(optimizer)] = _copies(parameters)
             self._states |= {key: value.detach().clone() for key, value in states.items()}
 
     def after_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -158,42 +165,62 @@ class WeightExaminer:
         if tensors is None:
             return
         groups = {id(p): group for group in groups_of(optimizer) for p in group["params"]}
+        wide: list[tuple[torch.Tensor, torch.Tensor]] = []
+        states: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
         for parameter, before in self._before.pop(id(optimizer), []):
-            path, name = self._sites.parameter(parameter)
-            state, group = state_of(optimizer, parameter), groups.get(id(parameter))
+            group = groups.get(id(parameter))
             # Inside `step` others may have taken its place, or its values may lie elsewhere.
             if group is None or before.shape != parameter.shape or before.device != parameter.device:
                 continue
-            self._update(tensors, parameter, before, (path, name), group, state)
-            half = dict(half_states(parameter, state))
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor) and value.numel() > 1:
-                    site = (path, "optimizer_state", f"{name}.{key}")
-                    earlier = self._states.pop((id(optimizer), id(parameter), key), None)
-                    extra = _moved(earlier, value, parameter.grad) if key in half else None
-                    tensors.add(value, site, extra=extra)
+            state = state_of(optimizer, parameter)
+            if parameter.dtype not in _WIDE:
+                self._narrow_update(tensors, parameter, before, group, state)
+            else:
+                wide.append((parameter, before))
+            states += self._whole_states(tensors, optimizer, parameter, state)
+        if wide:
+            with torch.no_grad():
+                # The other way round, where the copies lie: of an update only magnitudes are kept.
+                torch._foreach_sub_([before for _, before in wide], [p.detach() for p, _ in wide])
+        tensors.add_all((before, self._site(p, "update")) for p, before in wide)
+        tensors.add_all(states)
 
-    def _update(
+    def _whole_states(
+        self, tensors: TensorLog, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: dict[str, Any]
+    ) -> Iterator[tuple[torch.Tensor, tuple[str, str, str]]]:
+        """Yield the state with its sites, but for what is half, which is measured with how it has moved."""
+        path, name = self._sites.parameter(parameter)
+        half = {key for key, _ in half_states(parameter, state)}
+        for key, value in state.items():
+            if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+                continue
+            site = (path, "optimizer_state", f"{name}.{key}")
+            if key in half:
+                earlier = self._states.pop((id(optimizer), id(parameter), key), None)
+                tensors.add(value, site, extra=_moved(earlier, value, parameter.grad))
+            else:
+                yield value, site
+
+    def _narrow_update(
         self,
         tensors: TensorLog,
         parameter: torch.Tensor,
         before: torch.Tensor,
-        site: tuple[str, str],
         group: dict[str, Any],
         state: dict[str, Any],
     ) -> None:
+        gradient, extra = parameter.grad, None
         with torch.no_grad():
-            update = _wide(parameter.detach()) - _wide(before)
-            extra = None
-            if (
-                parameter.dtype in HALVES
-                and parameter.grad is not None
-                and measurable(parameter.grad)
-                and understood(before, group, state)
-            ):
-                counts = lost_update_counts(before, parameter.detach(), parameter.grad, group, state)
+            update = parameter.detach().float() - before.float()
+            looked = parameter.dtype in HALVES and gradient is not None and measurable(gradient)
+            if looked and gradient is not None and understood(before, group, state):
+                counts = lost_update_counts(before, parameter.detach(), gradient, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
-        tensors.add(update, (site[0], "update", site[1]), extra=extra, dtype=parameter.dtype)
+        tensors.add(update, self._site(parameter, "update"), extra=extra, dtype=parameter.dtype)
+
+    def _site(self, parameter: torch.Tensor, role: str) -> tuple[str, str, str]:
+        path, name = self._sites.parameter(parameter)
+        return path, role, name
 
 
 def _moved(
@@ -210,8 +237,13 @@ def _moved(
         return half_state_counts(before, state, gradient), HALF_STATE_COLUMNS
 
 
-def _wide(values: torch.Tensor) -> torch.Tensor:
-    return values.float() if values.is_floating_point() and values.element_size() < 4 else values
+def _copies(parameters: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the parameters with a copy of each; those of usual dtypes at once, as there may be many small ones."""
+    usual = [p for p in parameters if p.dtype in _WIDE or p.dtype in HALVES]
+    with torch.no_grad():
+        copies = torch._foreach_mul([p.detach() for p in usual], 1.0) if usual else ()
+        others = [(p, p.detach().clone()) for p in parameters if p.dtype not in _WIDE and p.dtype not in HALVES]
+    return [*zip(usual, copies, strict=True), *others]
 
 
 def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:

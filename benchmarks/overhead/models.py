@@ -25,7 +25,7 @@ class Block(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.mixed(attended.transpose(1, 2).reshape(rows, length, WIDTH))
-        return x + self.feed(self.before_feed(x))
+        return x + self.feed(self.before_feed(x))  # type: ignore[no-any-return]
 
 
 class Transformer(nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import json
 import os
 import tempfile
@@ -74,9 +73,8 @@ def underflow_overflow(training: Training, _: Path) -> Iterator[Callable[[], Non
     debug: Any = importlib.import_module("transformers.debug_utils")
     modules = list(training.model.modules())
     before = [list(module._forward_hooks) for module in modules]  # noqa: SLF001
-    with contextlib.redirect_stdout(io.StringIO()):
-        debug.DebugUnderflowOverflow(training.model)
-        yield training.step
+    debug.DebugUnderflowOverflow(training.model)
+    yield training.step
     for module, own in zip(modules, before, strict=True):
         for key in [key for key in module._forward_hooks if key not in own]:  # noqa: SLF001
             del module._forward_hooks[key]  # noqa: SLF001

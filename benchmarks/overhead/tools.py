@@ -41,6 +41,7 @@ class Tool:
         attach: puts the tool in place, given a folder to write to, and gives what to call for a step.
         records: what it looks at, in a few words.
         warm: steps after it is in place before the clock starts.
+        most: steps that are timed after them at most.
         whole: it has to be timed over a whole recording, its beginning included: it does not do the same on each step.
         halves: it has something to do only where something is in half precision.
         package: what has to be installed for it.
@@ -49,6 +50,7 @@ class Tool:
     attach: Attach
     records: str
     warm: int = 1
+    most: int | None = None
     whole: bool = False
     halves: bool = False
     package: str | None = None
@@ -100,13 +102,12 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-# The vitals are what the default recording costs on a step that is not examined: it keeps what a replay would need too.
 OWN: dict[str, Tool] = {
-    "vitals": Tool(partial(recorded, every=NEVER), "each step's vitals", warm=FIRST_STEPS),
-    "default": Tool(recorded, "as `ampdoctor run`: vitals, some steps examined", whole=True),
+    "vitals": Tool(partial(recorded, every=NEVER, prove=False), "vitals only", warm=FIRST_STEPS),
+    "default": Tool(recorded, "as `ampdoctor run`: vitals, some steps examined, second opinions", whole=True),
     "every step": Tool(partial(recorded, every=1, prove=False), "every step examined", warm=FIRST_STEPS),
-    "local twins": Tool(local_twins, "each operation again in FP32, every step", halves=True),
-    "carried twin": Tool(carried_twin, "the whole step again in FP32, every step", halves=True),
+    "local twins": Tool(local_twins, "each operation again in FP32, every step", most=3, halves=True),
+    "carried twin": Tool(carried_twin, "the whole step again in FP32, every step", most=3, halves=True),
 }
 
 PEERS: dict[str, Tool] = {
@@ -114,12 +115,12 @@ PEERS: dict[str, Tool] = {
     "transformers": Tool(
         peers.underflow_overflow, "absmin, absmax, NaN, inf of forward tensors, every step", package="transformers"
     ),
-    "wandb": Tool(peers.wandb_watch, "histograms of parameters and gradients, every step", warm=2, package="wandb"),
+    "wandb": Tool(peers.wandb_watch, "histograms of parameters and gradients, every step", 2, 4, package="wandb"),
     "torchlens": Tool(
-        peers.torchlens_watch, "7 scalars of outputs, parameters, gradients, every step", package="torchlens"
+        peers.torchlens_watch, "7 scalars of outputs, parameters, gradients, every step", most=4, package="torchlens"
     ),
     "anomaly": Tool(peers.anomaly, "torch.autograd.detect_anomaly: NaN in gradients"),
 }
 
 NOTHING = "nothing"
-TOOLS: dict[str, Tool] = {NOTHING: Tool(nothing, "nothing: the noise"), **OWN, **PEERS}
+TOOLS: dict[str, Tool] = {NOTHING: Tool(nothing, "the noise"), **OWN, **PEERS}

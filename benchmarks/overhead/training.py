@@ -24,44 +24,49 @@ BATCHES = 16
 """Batches that come round: with fewer the loss stands still from step to step as it never does in earnest."""
 
 
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
 @dataclass(frozen=True)
 class Workload:
     """A model and the data for it.
 
     Attributes:
         model: makes it.
-        data: makes a batch of so many rows: inputs and classes.
-        rows: of a batch, by scale.
-        what: what one row is.
+        data: makes a batch of a size: inputs and classes.
+        sizes: of a batch, by scale; small ones keep a step on a CPU well under a second.
+        what: what a batch is, with places for its size.
         recording: steps of a whole recording.
         block: steps of a block.
     """
 
     model: Callable[[], nn.Module]
-    data: Callable[[int], tuple[torch.Tensor, torch.Tensor]]
-    rows: dict[str, int]
+    data: Callable[..., Batch]
+    sizes: dict[str, tuple[int, ...]]
     what: str
     recording: int
     block: int
 
 
-def _texts(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    words = torch.randint(models.WORDS, (rows * models.LENGTH // 4, 5))
-    return words[:, :4].reshape(rows, -1), words[:, 1:].flatten()
+def _texts(rows: int, length: int) -> Batch:
+    words = torch.randint(models.WORDS, (rows, length + 1))
+    return words[:, :-1].contiguous(), words[:, 1:].flatten()
 
 
-def _images(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _images(rows: int) -> Batch:
     return torch.randn(rows, 3, 32, 32), torch.randint(10, (rows,))
 
 
-def _vectors(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _vectors(rows: int) -> Batch:
     return torch.randn(rows, 64), torch.randint(64, (rows,))
 
 
 WORKLOADS = {
-    "transformer": Workload(models.transformer, _texts, {"small": 1, "full": 8}, "128 words", 200, 4),
-    "cnn": Workload(models.cnn, _images, {"small": 2, "full": 32}, "image of 32x32", 200, 4),
-    "mlp": Workload(models.mlp, _vectors, {"small": 64, "full": 64}, "vector of 64", 500, 10),
+    "transformer": Workload(
+        models.transformer, _texts, {"small": (1, 32), "full": (8, 128)}, "{} x {} words", recording=100, block=4
+    ),
+    "cnn": Workload(models.cnn, _images, {"small": (2,), "full": (32,)}, "{} images of 32x32", recording=100, block=4),
+    "mlp": Workload(models.mlp, _vectors, {"small": (64,), "full": (64,)}, "{} x 64", recording=500, block=8),
 }
 
 
@@ -91,7 +96,7 @@ class Training:
         self.device = default_device()
         self.half = HALVES.get(precision)
         self.model = found.model().to(self.device)
-        batches = [found.data(found.rows[scale]) for _ in range(BATCHES)]
+        batches = [found.data(*found.sizes[scale]) for _ in range(BATCHES)]
         self.batches = [(x.to(self.device), y.to(self.device)) for x, y in batches]
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
         self.scaler = torch.amp.GradScaler(self.device, init_scale=SCALE, enabled=precision == "fp16")

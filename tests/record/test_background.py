@@ -121,7 +121,8 @@ def _vitals(step: StepRow, call: CallRow) -> Step:
 
 
 def _table(folder: Path, name: str) -> list[Any]:
-    return read_stream(table_path(folder, name), TABLES[name]).table.to_pylist()
+    found: list[Any] = read_stream(table_path(folder, name), TABLES[name]).table.to_pylist()
+    return found
 
 
 def test_an_error_of_the_disk_is_raised_to_who_writes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ Every implementation returns the same vector, so that the recorder can gather th
 one transfer (`layout`). `torch_ops` is the reference that is always there.
 """
 
+from ampdoctor.record.stats.cpu import described_as_it_is
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
-from ampdoctor.record.stats.table import StatisticsTable
+from ampdoctor.record.stats.table import Measured, StatisticsTable
 from ampdoctor.record.stats.torch_ops import measurable, statistics_vector
 
 __all__ = [
@@ -13,9 +14,11 @@ __all__ = [
     "HEADER",
     "HIGHEST",
     "LOWEST",
+    "Measured",
     "Statistics",
     "StatisticsTable",
     "decode",
+    "described_as_it_is",
     "measurable",
     "statistics_vector",
 ]

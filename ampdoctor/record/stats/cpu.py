@@ -11,14 +11,14 @@ from ampdoctor.record.stats.torch_ops import flat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Measure = Callable[[int, int, int, int, int], None]
+    Measure = Callable[[int, int, int, int, int], int]
 
 try:
     from ampdoctor.record.stats import _kernel
 except ImportError:  # there was no compiler where ampdoctor was installed
-    _measure: Measure | None = None
+    measure: Measure | None = None
 else:
-    _measure = _kernel.measure
+    measure = _kernel.measure
 
 _KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """The dtypes that the kernel reads, by its number for them."""
@@ -26,21 +26,25 @@ _KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 
 def compiled() -> bool:
     """Whether the kernel is there; without it plain torch operations do its work, some ten times slower."""
-    return _measure is not None
+    return measure is not None
 
 
-def measured_in_place(tensor: torch.Tensor, out: int) -> bool:
-    """Write the statistics of `tensor` to the address `out`, that of EXTRA doubles; return False where this can't.
+def readable(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return `tensor`, or a copy, as the kernel can read it; None where it can't.
 
     Elements are read as they lie in memory; where they lie scattered, they are copied first.
     """
-    kind = _KINDS.get(tensor.dtype)
-    if kind is None or _measure is None or not tensor.is_cpu or tensor.is_neg():
-        return False
-    if not tensor.is_contiguous():
-        tensor = flat(tensor.detach()).contiguous()
+    if tensor.dtype not in _KINDS or measure is None or not tensor.is_cpu or tensor.is_neg():
+        return None
+    return tensor if tensor.is_contiguous() else flat(tensor.detach()).contiguous()
+
+
+def described_as_it_is(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+    """Return what the kernel is told of any tensor that it can read without a copy; None of others."""
+    return described(tensor) if readable(tensor) is tensor else None
+
+
+def described(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+    """Return what the kernel is told of a `readable` tensor; None of zeros that torch keeps no memory for."""
     data, numel = tensor.data_ptr(), tensor.numel()
-    if not data and numel:  # zeros that torch keeps no memory for
-        return False
-    _measure(kind, data, numel, torch.get_num_threads(), out)
-    return True
+    return (_KINDS[tensor.dtype], data, numel) if data or not numel else None

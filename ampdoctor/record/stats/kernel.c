@@ -8,7 +8,7 @@
 
 #include "scan.h"
 
-enum { MAX_THREADS = 64 };
+enum { MAX_THREADS = 64, COLUMNS = 8 };
 
 /* Elements that are worth a thread of their own: some 0.2 ms. */
 enum { WORTH_A_THREAD = 1 << 18 };
@@ -38,7 +38,7 @@ static void add(const Statistics *part, Statistics *into) {
     for (int bin = 0; bin < BINS; bin++) into->bins[bin] += part->bins[bin];
 }
 
-static void measure(Kind kind, const void *data, int64_t numel, int threads, double *out) {
+static Statistics measure(Kind kind, const void *data, int64_t numel, int threads) {
     Statistics all;
     memset(&all, 0, sizeof all);
     int64_t shares = numel / WORTH_A_THREAD < threads ? numel / WORTH_A_THREAD : threads;
@@ -59,39 +59,64 @@ static void measure(Kind kind, const void *data, int64_t numel, int threads, dou
         }
         free(work);
     }
-    out[0] = (double)all.zeros, out[1] = (double)all.nan, out[2] = (double)all.posinf, out[3] = (double)all.neginf;
-    out[4] = all.absmax, out[5] = all.squares;
-    for (int bin = 0; bin < BINS; bin++) out[HEADER + bin] = (double)all.bins[bin];
+    return all;
 }
 
-/* measure(kind, data, numel, threads, out): the addresses are those of the tensor and of HEADER + BINS doubles. */
-static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+/* Write the numbers that head a row, and the bins between the first and last that hold any; returns how many. */
+static int64_t put(const Statistics *found, double *row, int64_t *bins) {
+    int first = 0, end = BINS;
+    while (end > 0 && found->bins[end - 1] == 0) end--;
+    while (first < end && found->bins[first] == 0) first++;
+    memcpy(bins, found->bins + first, (size_t)(end - first) * sizeof *bins);
+    const double head[COLUMNS] = {
+        (double)found->zeros, (double)found->nan, (double)found->posinf, (double)found->neginf,
+        found->absmax, found->squares, end > first ? LOWEST + first : 0, end - first,
+    };
+    memcpy(row, head, sizeof head);
+    return end - first;
+}
+
+/* measure(tensors, count, threads, rows, bins): `tensors` is the address of (kind, address, elements) as int64, `rows`
+   that of COLUMNS doubles for each and `bins` that of room for BINS int64 for each. Returns the bins written. */
+static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "measure(kind, data, numel, threads, out)");
+    if (given != 5) {
+        PyErr_SetString(PyExc_TypeError, "measure(tensors, count, threads, rows, bins)");
         return NULL;
     }
-    long kind = PyLong_AsLong(args[0]), threads = PyLong_AsLong(args[3]);
-    void *data = PyLong_AsVoidPtr(args[1]), *out = PyLong_AsVoidPtr(args[4]);
-    long long numel = PyLong_AsLongLong(args[2]);
+    const int64_t *tensors = PyLong_AsVoidPtr(args[0]);
+    long long count = PyLong_AsLongLong(args[1]);
+    long threads = PyLong_AsLong(args[2]);
+    double *rows = PyLong_AsVoidPtr(args[3]);
+    int64_t *bins = PyLong_AsVoidPtr(args[4]), written = 0;
     if (PyErr_Occurred()) return NULL;
-    if (kind < FP32 || kind > BF16 || numel < 0 || out == NULL) {
-        PyErr_SetString(PyExc_ValueError, "no such kind, size or place");
+    if (tensors == NULL || rows == NULL || bins == NULL) {
+        PyErr_SetString(PyExc_ValueError, "no such place");
         return NULL;
     }
-    if (threads > MAX_THREADS) threads = MAX_THREADS;
-    if (numel < CHUNK) { /* others would hardly get anything done meanwhile */
-        measure((Kind)kind, data, numel, 1, out);
-        Py_RETURN_NONE;
+    for (long long n = 0; n < count; n++) {
+        const int64_t *tensor = tensors + 3 * n;
+        if (tensor[0] < FP32 || tensor[0] > BF16 || tensor[2] < 0) {
+            PyErr_SetString(PyExc_ValueError, "no such kind or size");
+            return NULL;
+        }
+        Statistics found;
+        Kind kind = (Kind)tensor[0];
+        const void *data = (const void *)(intptr_t)tensor[1];
+        if (tensor[2] < CHUNK) { /* others would hardly get anything done meanwhile */
+            found = measure(kind, data, tensor[2], 1);
+        } else {
+            Py_BEGIN_ALLOW_THREADS
+            found = measure(kind, data, tensor[2], threads > MAX_THREADS ? MAX_THREADS : (int)threads);
+            Py_END_ALLOW_THREADS
+        }
+        written += put(&found, rows + COLUMNS * n, bins + written);
     }
-    Py_BEGIN_ALLOW_THREADS
-    measure((Kind)kind, data, numel, (int)threads, out);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return PyLong_FromLongLong(written);
 }
 
 static PyMethodDef methods[] = {
-    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "Write the statistics of a tensor."},
+    {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "Write the statistics of tensors."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 6, LOWEST = -149, BIAS = 127, BINS = 277, CHUNK = 4096, LANES = 8 };
+enum { LOWEST = -149, BIAS = 127, BINS = 277, CHUNK = 4096, LANES = 8, FEW = 256 };
 
 /* Elements from which on a table of all bit patterns, folded afterwards, beats the pass over exponents. */
 enum { PATTERNS = 1 << 16, WORTH_A_TABLE = 1 << 19 };
@@ -127,6 +127,24 @@ static void count_subnormals(const uint32_t *bits, int64_t count, Statistics *in
     }
 }
 
+/* Few elements: to fold tables would take longer than to look at each. */
+static void scan_few(Kind kind, const void *data, int64_t from, int64_t count, Statistics *into) {
+    uint32_t room[FEW];
+    const uint32_t *bits = widened(kind, data, from, count, room);
+    for (int64_t at = 0; at < count; at++) {
+        uint32_t magnitude = bits[at] & ~SIGN;
+        if (magnitude == 0) into->zeros++;
+        else if (magnitude > infinite(kind)) into->nan++;
+        else if (magnitude == infinite(kind)) *(bits[at] & SIGN ? &into->neginf : &into->posinf) += 1;
+        else {
+            float size = as_float(magnitude);
+            into->bins[magnitude < SMALLEST_NORMAL ? 31 - __builtin_clz(magnitude) : (int)(magnitude >> 23) - BIAS - LOWEST]++;
+            into->squares += (double)size * size;
+            into->absmax = size > into->absmax ? size : into->absmax;
+        }
+    }
+}
+
 INLINE void count_exponents(const uint32_t *bits, int64_t count, uint32_t table[LANES][256]) {
     int64_t at = 0;
     for (; at + LANES <= count; at += LANES) {
@@ -206,6 +224,10 @@ static int scan_by_pattern(Kind kind, const uint16_t *data, int64_t from, int64_
 static void scan(Kind kind, const void *data, int64_t from, int64_t to, Statistics *into) {
     for (int64_t start = from; start < to; start += SPAN) {
         int64_t end = start + SPAN < to ? start + SPAN : to;
+        if (end - start <= FEW) {
+            scan_few(kind, data, start, end - start, into);
+            continue;
+        }
         if (kind != FP32 && end - start >= WORTH_A_TABLE && scan_by_pattern(kind, data, start, end, into)) continue;
         (kind == FP32 ? scan_fp32 : kind == FP16 ? scan_fp16 : scan_bf16)(data, start, end, into);
     }

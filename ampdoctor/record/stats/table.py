@@ -1,55 +1,139 @@
-"""The statistics of the tensors of one step, a row each, in memory that the kernels write to."""
+"""The statistics of the tensors of one step, a row each, in memory that the kernel writes to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 
-from ampdoctor.record.stats.cpu import measured_in_place
-from ampdoctor.record.stats.layout import EXTRA
+from ampdoctor.record.stats import cpu
+from ampdoctor.record.stats.layout import EXTRA, HEADER, decode
 from ampdoctor.record.stats.torch_ops import statistics_vector
 
 if TYPE_CHECKING:
-    import torch
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-_BLOCK = 256
-"""Rows that memory is taken for at a time: half a megabyte."""
+    Vector = NDArray[np.float64]
 
-_ROW_BYTES = 8 * EXTRA
+COLUMNS = HEADER + 2
+"""Numbers of a row: those before the bins (`layout`), the exponent of the first bin, and how many bins follow."""
+
+_BINS = EXTRA - HEADER
+_ONE = struct.Struct("=3q")
+_ROWS = 256
+"""Rows that memory is taken for at a time."""
+
+
+class Measured(NamedTuple):
+    """The statistics of all tensors of a step.
+
+    Attributes:
+        rows: (tensors, COLUMNS), float64.
+        counts: the bins of all rows, one row's after another's.
+    """
+
+    rows: Vector
+    counts: NDArray[np.int64]
+
+
+class _Block:
+    """Room for `size` rows and the bins that they may have; what is never written to takes no memory."""
+
+    def __init__(self, first: int, size: int) -> None:
+        self.first, self.size = first, size
+        self.rows = np.zeros((size, COLUMNS))
+        self.starts = np.zeros(size, np.int64)
+        self.bins = np.empty(size * _BINS, np.int64)
+        self.tensors = np.empty((size, 3), np.int64)
+        self.used = 0
+        self._memory = self.tensors.data
+        self._addresses = self.tensors.ctypes.data, self.rows.ctypes.data, self.bins.ctypes.data
+
+    def measure(self, place: int, described: Sequence[tuple[int, int, int]]) -> None:
+        count = len(described)
+        if count == 1:
+            _ONE.pack_into(self._memory, 0, *described[0])  # a fifth of what numpy takes for one
+        else:
+            self.tensors[:count] = described
+        tensors, rows, bins = self._addresses
+        row = rows + 8 * COLUMNS * place
+        written = cpu.measure(tensors, count, torch.get_num_threads(), row, bins + 8 * self.used)  # type: ignore[misc]
+        self._note(place, count, written)
+
+    def put(self, place: int, vector: Vector) -> None:
+        found = decode(vector)
+        count = len(found.exp_counts)
+        self.bins[self.used : self.used + count] = found.exp_counts
+        self.rows[place] = [*vector[:HEADER], found.exp_lowest, count]
+        self._note(place, 1, count)
+
+    def takes(self, row: int, count: int) -> bool:
+        """Whether there is room for `count` rows from `row` on."""
+        return row + count <= self.first + self.size and self.used + count * _BINS <= len(self.bins)
+
+    def end_at(self, row: int) -> None:
+        """Let the next block begin with `row`."""
+        self.rows, self.starts = self.rows[: row - self.first], self.starts[: row - self.first]
+
+    def _note(self, place: int, count: int, written: int) -> None:
+        if count == 1:
+            self.starts[place] = self.used
+        else:
+            ends = np.cumsum(self.rows[place : place + count, HEADER + 1].astype(np.int64))
+            self.starts[place : place + count] = self.used + np.concatenate([[0], ends[:-1]])
+        self.used += written
 
 
 class StatisticsTable:
-    """Rows of EXTRA float64 (see `layout`).
+    """Rows of a step.
 
     Whoever fills them numbers them, from 0 up: an interrupt in between leaves no row that nobody knows of.
     """
 
     def __init__(self) -> None:
-        self._blocks: list[NDArray[np.float64]] = []
-        self._addresses: list[int] = []
+        self._blocks: list[_Block] = []
 
     def measure(self, row: int, tensor: torch.Tensor) -> None:
         """Fill a row with the statistics of a tensor on the CPU."""
-        block, place = divmod(row, _BLOCK)
-        if block == len(self._blocks):
-            self._extend()
-        if not measured_in_place(tensor, self._addresses[block] + place * _ROW_BYTES):
-            self._blocks[block][place] = statistics_vector(tensor).numpy()
+        readable = cpu.readable(tensor)
+        described = None if readable is None else cpu.described(readable)
+        block = self._block(row, 1)
+        if described is not None:
+            block.measure(row - block.first, [described])
+        else:
+            block.put(row - block.first, statistics_vector(tensor).numpy())
 
-    def put(self, row: int, vector: NDArray[np.float64]) -> None:
-        """Fill a row with a vector that has arrived from a device."""
-        block, place = divmod(row, _BLOCK)
-        while block >= len(self._blocks):
-            self._extend()
-        self._blocks[block][place] = vector
+    def measure_all(self, row: int, described: Sequence[tuple[int, int, int]]) -> None:
+        """Fill the rows from `row` on with the statistics of tensors that the kernel reads as they are."""
+        block = self._block(row, len(described))
+        block.measure(row - block.first, described)
 
-    def filled(self, rows: int) -> NDArray[np.float64]:
-        """Return the first `rows` rows."""
-        return np.concatenate(self._blocks)[:rows] if self._blocks else np.empty((0, EXTRA))
+    def filled(self, rows: int, later: dict[int, Vector]) -> Measured:
+        """Return the first `rows` rows; those of `later` hold the vectors (`layout`) that have arrived by now."""
+        for row, vector in later.items():
+            block = next(b for b in reversed(self._blocks) if b.first <= row)
+            block.put(row - block.first, vector)
+        if not rows:
+            return Measured(np.empty((0, COLUMNS)), np.empty(0, np.int64))
+        bases = np.cumsum([0, *(b.used for b in self._blocks[:-1])])
+        heads = np.concatenate([b.rows for b in self._blocks])[:rows]
+        starts = np.concatenate([b.starts + base for b, base in zip(self._blocks, bases, strict=True)])[:rows]
+        bins = np.concatenate([b.bins[: b.used] for b in self._blocks])
+        lengths = heads[:, HEADER + 1].astype(np.int64)
+        before = np.cumsum(lengths) - lengths
+        return Measured(heads, bins[np.repeat(starts - before, lengths) + np.arange(lengths.sum())])
 
-    def _extend(self) -> None:
-        block = np.empty((_BLOCK, EXTRA))
-        self._addresses.append(block.ctypes.data)
-        self._blocks.append(block)
+    def reserve(self, row: int) -> None:
+        """Keep a row for a vector that will arrive from a device."""
+        self._block(row, 1)
+
+    def _block(self, row: int, count: int) -> _Block:
+        if not self._blocks or not self._blocks[-1].takes(row, count):
+            if self._blocks:
+                self._blocks[-1].end_at(row)
+            self._blocks.append(_Block(row, max(_ROWS, count)))
+        return self._blocks[-1]

@@ -55,7 +55,12 @@ def by_kernel(tensor: torch.Tensor) -> Statistics:
     """Return what the recorder measures of a tensor on the CPU."""
     table = StatisticsTable()
     table.measure(0, tensor)
-    return decode(table.filled(1)[0])
+    (row,), counts = table.filled(1, {})
+    zeros, nan, posinf, neginf, absmax, squares, lowest, bins = row.tolist()
+    assert len(counts) == bins
+    return Statistics(
+        int(zeros), int(nan), int(posinf), int(neginf), absmax, squares, int(lowest), counts.tolist(), []
+    )  # fmt: skip
 
 
 def exponents_of(found: Statistics) -> dict[int, int]:
