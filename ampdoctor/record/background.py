@@ -27,7 +27,7 @@ ROWS = 100_000
 _ALWAYS = frozenset({"steps", "modules", "optimizers"})
 
 _PATIENCE = 2.0
-"""Seconds to wait for a disk that has already failed."""
+"""Seconds to wait for a disk that has already failed, or where the process is about to end."""
 
 SOON = 0.05
 """Seconds until an examined step is on disk: a run that is killed has told what it last saw."""
@@ -81,7 +81,14 @@ class BackgroundWriter:
             self._bytes += step.bytes
             self._rows += len(step.rows)
             self._due = min(self._due, time.monotonic() + (SOON if soon else LATER))
-            self._changed.notify()
+            self._changed.notify_all()
+
+    def hurry(self) -> None:
+        """Write what waits before the process ends, unless that takes long."""
+        with self._changed:
+            self._due = 0.0
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._rows or self._error is not None, _PATIENCE)
 
     def close(self) -> None:
         """Write what waits and end the streams.
@@ -104,7 +111,7 @@ class BackgroundWriter:
     def _end(self, seconds: float | None = None) -> None:
         with self._changed:
             self._closing = True
-            self._changed.notify()
+            self._changed.notify_all()
         self._thread.join(seconds)
 
     def _raise(self) -> None:
@@ -116,7 +123,9 @@ class BackgroundWriter:
             while self._write():
                 pass
         except Exception as error:  # noqa: BLE001 - raised where the training's guard can take it
-            self._error = error
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
 
     def _write(self) -> bool:
         """Wait until something is due and write it; return False at the end."""
@@ -134,6 +143,7 @@ class BackgroundWriter:
         with self._changed:
             self._bytes -= sum(step.bytes for step in steps)
             self._rows -= sum(len(step.rows) for step in steps)
+            self._changed.notify_all()
         return not closing
 
 

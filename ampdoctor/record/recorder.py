@@ -22,15 +22,18 @@ from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.calls import CallWatch
 from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
+from ampdoctor.record.headroom import cuda_in_use, device_in_use
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.modules import ModuleHooks
 from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
+from ampdoctor.record.patching import Patches
 from ampdoctor.record.roundings.watch import RoundingWatch
 from ampdoctor.record.run_folder import RunFolder
 from ampdoctor.record.scaler import ScalerEvents
 from ampdoctor.record.schedule import Schedule
 from ampdoctor.record.sites import Sites
 from ampdoctor.record.state import State
+from ampdoctor.record.stats import warm_up
 from ampdoctor.record.step_ends import StepEnds
 from ampdoctor.record.step_row import step_row
 from ampdoctor.record.tensor_log import TensorLog
@@ -107,6 +110,7 @@ class Recorder:
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
         self._modules = self._state.modules = ModuleHooks(self._state, self._calls.noted)
+        self._exit = Patches()
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._failed = self._stopped = False
         self._clock = time.perf_counter()
@@ -132,6 +136,7 @@ class Recorder:
             if scaler is not None:
                 self._scalers.name(scaler)
             self._calls.install()
+            self._exit.around(os, "_exit", lambda *_: self._run.hurry(), lambda *_: None)
             atexit.register(self._at_exit)
             forget_in_children(self)
         return self
@@ -219,6 +224,8 @@ class Recorder:
         self._roundings.end()
         self._accumulators.end(wall)
         log, spent = self._state.log, self._guard.take_seconds()
+        if log.step == 0 and cuda_in_use():
+            warm_up(device_in_use())  # between two steps, so that none has to wait for it
         held = self._state.held_graphs.before(log.step)
         log.row("steps", step_row(log, wall, spent, held))
         self._schedule.account(wall, spent, examined=log.examined)
@@ -260,6 +267,7 @@ class Recorder:
         self._state.weights.arm(None)
         self._modules.remove()
         self._calls.remove()
+        self._exit.undo()
         self._under_way.clear()
         atexit.unregister(self._at_exit)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ampdoctor.record.stats import StatisticsTable, described_as_it_is, measurable, statistics_vector
+from ampdoctor.record.stats import StatisticsTable, described_as_it_is, device_vector, measurable
 from ampdoctor.record.tensor_rows import Known, Later, TensorRows
 from ampdoctor.record.tensors import dtype_name, version_of
 
@@ -172,7 +172,7 @@ class TensorLog:
                 self._table.measure(row, tensor)
             else:
                 self._table.reserve(row)
-                self._on_their_way[row] = self.log.keep(statistics_vector(tensor))
+                self._on_their_way[row] = self.log.keep(device_vector(tensor))
         except torch.cuda.OutOfMemoryError:
             # The user's own step may still fit: this row is given up, and nothing else.
             return False

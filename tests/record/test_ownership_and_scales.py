@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from ampdoctor.record import tensor_log
 from ampdoctor.record.stats import StatisticsTable
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def test_where_memory_runs_out_a_row_is_given_up_and_nothing_else(
         measure(table, row, tensor)
 
     monkeypatch.setattr(StatisticsTable, "measure", short_of_memory)
+    monkeypatch.setattr(tensor_log, "described_as_it_is", lambda _: None)  # as of a tensor on a device
     model = nn.Linear(2, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with recording.start():

@@ -5,9 +5,11 @@ one transfer (`layout`). `torch_ops` is the reference that is always there.
 """
 
 from ampdoctor.record.stats.cpu import described_as_it_is
+from ampdoctor.record.stats.device import device_vector
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
 from ampdoctor.record.stats.table import Measured, StatisticsTable
 from ampdoctor.record.stats.torch_ops import measurable, statistics_vector
+from ampdoctor.record.stats.triton_kernel import warm_up
 
 __all__ = [
     "EXTRA",
@@ -19,6 +21,8 @@ __all__ = [
     "StatisticsTable",
     "decode",
     "described_as_it_is",
+    "device_vector",
     "measurable",
     "statistics_vector",
+    "warm_up",
 ]

@@ -62,6 +62,8 @@ class Kernels:
 
     def _begun(self, args: Any, kwargs: dict[str, Any]) -> list[Callable[[], None]]:
         function, *given = args
+        if str(getattr(function, "__module__", "")).startswith("ampdoctor."):
+            return []  # our own look at a tensor
         name = f"triton.{getattr(function, '__name__', 'kernel')}"
         tensors = [*_tensors([*given, *kwargs.values()])]
         return [f.before_kernel(name, tensors) for f in self._followers]
