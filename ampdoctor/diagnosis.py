@@ -63,6 +63,7 @@ class Examined:
             gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
         if not run.steps:
             gaps.append("no optimizer step was completed")
+        gaps += _sampled(run)
         dropped = sum(step.dropped is not None for step in run.steps)
         if dropped:
             gaps.append(f"the tensors of {dropped} steps could not be kept: the disk was too slow to take them")
@@ -71,6 +72,14 @@ class Examined:
         examined = sum(step.examined for step in run.steps)
         tensors = run.table("tensors").num_rows
         return cls(len(run.steps), examined, tensors, len(run.modules), tuple(gaps))
+
+
+def _sampled(run: Run) -> list[str]:
+    errors = run.table("tensors")["sample_error"].drop_null().to_pylist()
+    if not errors:
+        return []
+    worst = 100.0 * max(errors)
+    return [f"of {len(errors)} tensors only a sample was counted: its shares may be off by {worst:.1f} points"]
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
     out: str | os.PathLike[str] | None = None,
     every: int | None = None,
     budget: float = 0.03,
+    sample_above: int | None = None,
     prove: bool | None = None,
     force: bool = False,
     report: bool = True,
@@ -102,6 +103,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         out: the run folder; a fresh one in `ampdoctor-runs` where left out.
         every: examine every so many steps; chosen to keep the budget where left out.
         budget: largest share of the training time to spend on examinations.
+        sample_above: draw a sample of tensors on the CPU with more elements than that; all are counted where left out.
         prove: give a second opinion (twin steps) on every examined step; False for none at all. Where left out: one
             early, one at each onset of trouble, and more within a hundredth of the time.
         force: replace an earlier run in `out`.
@@ -121,6 +123,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         scaler=scaler,
         every=every,
         budget=budget,
+        sample_above=sample_above,
         prove=prove,
         on_open=reporting.opened if reporting else None,
         on_close=reporting.closed if reporting else None,

@@ -40,6 +40,14 @@ def run(
     budget: Annotated[
         float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations.")
     ] = 0.03,
+    sample_above: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Draw a sample of tensors on the CPU with more than N elements; by default all are counted.",
+        ),
+    ] = None,
     prove: Annotated[
         bool | None,
         typer.Option(
@@ -65,7 +73,7 @@ def run(
     to = console(stderr=True)
     if not quiet:
         tell(f"recording to {folder}", to, style="dim")
-    recording = Recording(out=folder, every=every, budget=budget, prove=prove, strict=strict)
+    recording = Recording(out=folder, every=every, budget=budget, sample_above=sample_above, prove=prove, strict=strict)
     returncode = _record(command, recording, config if live and not quiet else None, to)
     _tell_outcome(folder, returncode, to, quiet=quiet, debug=context.obj.debug)
     return end_like(returncode)

@@ -101,6 +101,7 @@ def _record(recording: Recording) -> None:
         recording.out,
         every=recording.every,
         budget=recording.budget,
+        sample_above=recording.sample_above,
         prove=recording.prove,
         strict=recording.strict or None,
     ).start()

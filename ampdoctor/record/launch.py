@@ -34,6 +34,7 @@ class Recording:
         out: run folder, prepared by `trace.writer.prepare_folder`.
         every: examine each `every`-th step; None for the default schedule.
         budget: largest share of wall time for examinations under the default schedule.
+        sample_above: draw a sample of tensors on the CPU with more elements than that; None to count all.
         prove: second opinions on every examined step; False for none, None for those that the recorder deems worth it.
         strict: raise errors of the recorder into the training, for tests.
     """
@@ -41,6 +42,7 @@ class Recording:
     out: Path
     every: int | None = None
     budget: float = 0.03
+    sample_above: int | None = None
     prove: bool | None = None
     strict: bool = False
 

@@ -69,6 +69,7 @@ class Recorder:
         scaler: a GradScaler to know from the start; others are found.
         every: examine each `every`-th step; None for the default schedule.
         budget: largest share of wall time that examinations may take under the default schedule.
+        sample_above: draw a sample of tensors on the CPU with more elements than that; None to count all.
         prove: second opinions on every examined step; False for none, None for those that are worth it.
         strict: raise errors of ours instead of detaching; None for what AMPDOCTOR_STRICT says.
         on_open: called with the folder once recording has begun.
@@ -84,6 +85,7 @@ class Recorder:
         scaler: Any = None,
         every: int | None = None,
         budget: float = 0.03,
+        sample_above: int | None = None,
         prove: bool | None = None,
         strict: bool | None = None,
         on_open: Callable[[Path], None] | None = None,
@@ -94,8 +96,9 @@ class Recorder:
         self.folder = folder
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
-        self._run = RunFolder(folder, {"every": every, "budget": budget})
+        self._run = RunFolder(folder, {"every": every, "budget": budget, "sample_above": sample_above})
         self._schedule, self._alarms = Schedule(every, budget), Alarms()
+        self._sample_above = sample_above
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
         sites = Sites(roots)
@@ -204,7 +207,7 @@ class Recorder:
             self._state.weights.arm(None)
             self._modules.disarm()
             return
-        self._state.tensors = TensorLog(log, opinion.observe if opinion else None)
+        self._state.tensors = TensorLog(log, opinion.observe if opinion else None, self._sample_above)
         self._state.weights.arm(self._state.tensors, opinion.gradients if opinion else None)
         places = opinion.places if opinion else self._roundings.places
         self._modules.arm(self._state.tensors, places)

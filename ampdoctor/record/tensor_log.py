@@ -6,6 +6,7 @@ kernel look at the values, and leaves the rest to the end of the step.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ampdoctor.record.stats import StatisticsTable, described_as_it_is, device_vector, measurable
+from ampdoctor.record.stats.sampling import DRAWN, ERROR, draw, scaled_up
 from ampdoctor.record.tensor_rows import Known, Later, TensorRows
 from ampdoctor.record.tensors import dtype_name, version_of
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
+    from ampdoctor.record.stats.sampling import Sample
 
 
 _made = tuple.__new__
@@ -43,10 +46,14 @@ class TensorLog:
     Args:
         log: the step that the rows belong to.
         observer: shown each tensor too, with its site and the number of the module's call.
+        sample_above: draw a sample of tensors on the CPU with more elements; None to count all.
     """
 
     def __init__(
-        self, log: StepLog, observer: Callable[[torch.Tensor, tuple[str, str, str], int], None] | None = None
+        self,
+        log: StepLog,
+        observer: Callable[[torch.Tensor, tuple[str, str, str], int], None] | None = None,
+        sample_above: int | None = None,
     ) -> None:
         self.log = log
         log.tensors.append(self.rows)
@@ -54,6 +61,8 @@ class TensorLog:
         self._table = StatisticsTable()
         self._known: list[Known] = []
         self._later: list[Later] = []
+        self._sample_above = sys.maxsize if sample_above is None else sample_above
+        self._samples: dict[int, Sample] = {}
         self._on_their_way: dict[int, Deferred] = {}
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._lock = threading.Lock()  # backward passes call from a thread per device
@@ -128,7 +137,7 @@ class TensorLog:
         described = []
         for tensor, site in tensors:
             found = described_as_it_is(tensor) if measurable(tensor) and not self.log.departed else None
-            if found is None or self._observer is not None:
+            if found is None or self._observer is not None or tensor.numel() > self._sample_above:
                 self.add(tensor, site, scale=scale, dtype=dtype)
             else:
                 plain.append((tensor, site))
@@ -163,13 +172,20 @@ class TensorLog:
         """Return the finished rows, once the step's numbers have arrived."""
         arrived = {row: values.vector(key) for row, key in self._on_their_way.items()}
         measured = self._table.filled(len(self._known), arrived)
-        return TensorRows(self.log.step, self._known, self._later, measured, values)
+        rows = TensorRows(self.log.step, self._known, self._later, scaled_up(measured, self._samples), values)
+        for row in self._samples:
+            rows.note("sampled", row, DRAWN)
+            rows.note("sample_error", row, ERROR)
+        return rows
 
     def _measure(self, row: int, tensor: torch.Tensor) -> bool:
         """Take its statistics; return False where there is no memory left on the device for that."""
         try:
             if tensor.is_cpu:
-                self._table.measure(row, tensor)
+                sample = draw(tensor) if tensor.numel() > self._sample_above else None
+                if sample is not None:
+                    self._samples[row] = sample
+                self._table.measure(row, tensor if sample is None else sample.values)
             else:
                 self._table.reserve(row)
                 self._on_their_way[row] = self.log.keep(device_vector(tensor))

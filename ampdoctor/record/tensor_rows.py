@@ -111,14 +111,15 @@ class TensorRows:
 
     def _learn(self, late: Later, values: Values) -> None:
         if late.inputs is not None:
-            self._set("inputs_finite", late.row, bool(self._finite[list(late.inputs)].all()))
+            self.note("inputs_finite", late.row, bool(self._finite[list(late.inputs)].all()))
         if late.scale is not None:
-            self._set("loss_scale", late.row, values.number(late.scale))
+            self.note("loss_scale", late.row, values.number(late.scale))
         if late.extra is not None:
             for name, number in zip(late.names, values.vector(late.extra).tolist(), strict=True):
-                self._set(name, late.row, int(number) if name in _WHOLE else number)
+                self.note(name, late.row, int(number) if name in _WHOLE else number)
 
-    def _set(self, column: str, row: int, value: Any) -> None:
+    def note(self, column: str, row: int, value: Any) -> None:
+        """Fill one more column of a row."""
         if column not in self._later:
             self._later[column] = [None] * len(self.known)
         self._later[column][row] = value

@@ -50,8 +50,7 @@ def at(row: OpRow) -> str:
 
 def comment_of(row: OpRow) -> str:
     """Return the line as a trailing comment, or nothing."""
-    line = line_of_row(row)
-    return f"  # {line}" if line else ""
+    return f"  # {line}" if (line := line_of_row(row)) else ""
 
 
 def harm(found: Sequence[Cause]) -> str | None:

@@ -66,6 +66,12 @@ class TensorRow:
     rms: float = required(FLOAT, "Root mean square of the finite elements.")
     exp_lowest: int = required(INT, "Exponent of the first entry of exp_counts.")
     exp_counts: list[int] = required(INTS, "Elements by floor(log2|x|), from exp_lowest up.")
+    sampled: int | None = nullable(
+        INT, "Elements drawn to estimate zeros, subnormal, rms and exp_counts (--sample-above); null: all were counted."
+    )
+    sample_error: float | None = nullable(
+        FLOAT, "How far, with 99 % confidence, any such count may be off; null where it is exact.", "share of numel"
+    )
     loss_scale: float | None = nullable(FLOAT, "Loss scale that multiplies the values (grad_output, weight_grad).")
     autocast: str | None = nullable(STRING, "Autocast dtype in force in the forward; null if off.")
     grad_enabled: bool = required(BOOL, "Gradients were being recorded in the forward.")
