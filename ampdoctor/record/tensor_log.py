@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ampdoctor.record.stats import StatisticsTable, described_as_it_is, device_vector, measurable
+from ampdoctor.record.stats import StatisticsTable, described_as_it_is, fast_vector, measurable
 from ampdoctor.record.stats.sampling import DRAWN, ERROR, draw, scaled_up
 from ampdoctor.record.tensor_rows import Known, Later, TensorRows
 from ampdoctor.record.tensors import dtype_name, version_of
@@ -188,7 +188,7 @@ class TensorLog:
                 self._table.measure(row, tensor if sample is None else sample.values)
             else:
                 self._table.reserve(row)
-                self._on_their_way[row] = self.log.keep(device_vector(tensor))
+                self._on_their_way[row] = self.log.keep(fast_vector(tensor))
         except torch.cuda.OutOfMemoryError:
             # The user's own step may still fit: this row is given up, and nothing else.
             return False

@@ -4,8 +4,8 @@ Every implementation returns the same vector, so that the recorder can gather th
 one transfer (`layout`). `torch_ops` is the reference that is always there.
 """
 
-from ampdoctor.record.stats.cpu import described_as_it_is
-from ampdoctor.record.stats.device import device_vector
+from ampdoctor.record.stats.cpu import compared, described_as_it_is
+from ampdoctor.record.stats.device import fast_vector
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
 from ampdoctor.record.stats.table import Measured, StatisticsTable
 from ampdoctor.record.stats.torch_ops import measurable, statistics_vector
@@ -19,9 +19,10 @@ __all__ = [
     "Measured",
     "Statistics",
     "StatisticsTable",
+    "compared",
     "decode",
     "described_as_it_is",
-    "device_vector",
+    "fast_vector",
     "measurable",
     "statistics_vector",
     "warm_up",

@@ -11,17 +11,25 @@ from ampdoctor.record.stats.torch_ops import flat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Described = tuple[int, int, int]
+    """What the kernel is told of a tensor: the number of its dtype, its address, its elements."""
+
     Measure = Callable[[int, int, int, int, int], int]
+    Compare = Callable[[int, int, int, int, int, float, float, int], None]
 
 try:
     from ampdoctor.record.stats import _kernel
 except ImportError:  # there was no compiler where ampdoctor was installed
     measure: Measure | None = None
+    compare: Compare | None = None
 else:
-    measure = _kernel.measure
+    measure, compare = _kernel.measure, _kernel.compare
 
 _KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """The dtypes that the kernel reads, by its number for them."""
+
+
+_NUMBERS = 13
 
 
 def compiled() -> bool:
@@ -39,12 +47,33 @@ def readable(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor if tensor.is_contiguous() else flat(tensor.detach()).contiguous()
 
 
-def described_as_it_is(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+def described_as_it_is(tensor: torch.Tensor) -> Described | None:
     """Return what the kernel is told of any tensor that it can read without a copy; None of others."""
     return described(tensor) if readable(tensor) is tensor else None
 
 
-def described(tensor: torch.Tensor) -> tuple[int, int, int] | None:
+def described(tensor: torch.Tensor) -> Described | None:
     """Return what the kernel is told of a `readable` tensor; None of zeros that torch keeps no memory for."""
     data, numel = tensor.data_ptr(), tensor.numel()
     return (_KINDS[tensor.dtype], data, numel) if data or not numel else None
+
+
+def compared(values: torch.Tensor, twin: torch.Tensor, edges: tuple[float, float]) -> torch.Tensor | None:
+    """Return what the kernel says of `values` beside an FP32 twin (record/twin/compare.py); None where it can't.
+
+    Args:
+        values: one-dimensional.
+        twin: as long.
+        edges: magnitudes below which values count as subnormal, and their twins as too small.
+    """
+    usual = values.is_cpu and twin.is_cpu and values.is_contiguous() and twin.is_contiguous()
+    if compare is None or not usual or values.dtype not in _KINDS or twin.dtype is not torch.float32:
+        return None
+    if values.is_neg() or twin.is_neg() or (values.numel() and not (values.data_ptr() and twin.data_ptr())):
+        return None
+    out = torch.empty(_NUMBERS, dtype=torch.float64)
+    threads = torch.get_num_threads()
+    compare(
+        _KINDS[values.dtype], values.data_ptr(), twin.data_ptr(), values.numel(), threads, *edges, out.data_ptr()
+    )  # fmt: skip
+    return out

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "pairs.h"
 #include "scan.h"
 
 enum { MAX_THREADS = 64, COLUMNS = 8 };
@@ -13,53 +14,73 @@ enum { MAX_THREADS = 64, COLUMNS = 8 };
 /* Elements that are worth a thread of their own: some 0.2 ms. */
 enum { WORTH_A_THREAD = 1 << 18 };
 
+/* A part of one tensor, or of one and its twin, and what was found in it. */
 typedef struct {
     Kind kind;
     const void *data;
+    const uint32_t *twin; /* or NULL */
     int64_t from, to;
+    Edges edges;
     Statistics found;
+    Comparison compared;
     pthread_t thread;
     int started;
 } Share;
 
-static void *scan_share(void *argument) {
+static void *look(void *argument) {
     Share *share = argument;
-    scan(share->kind, share->data, share->from, share->to, &share->found);
+    if (share->twin) compare(share->kind, share->data, share->twin, share->from, share->to, share->edges, &share->compared);
+    else scan(share->kind, share->data, share->from, share->to, &share->found);
     return NULL;
 }
 
-static void add(const Statistics *part, Statistics *into) {
-    into->zeros += part->zeros;
-    into->nan += part->nan;
-    into->posinf += part->posinf;
-    into->neginf += part->neginf;
-    into->squares += part->squares;
-    into->absmax = part->absmax > into->absmax ? part->absmax : into->absmax;
-    for (int bin = 0; bin < BINS; bin++) into->bins[bin] += part->bins[bin];
+static void add(const Share *part, Share *into) {
+    const Statistics *found = &part->found;
+    Statistics *all = &into->found;
+    all->zeros += found->zeros, all->nan += found->nan, all->posinf += found->posinf, all->neginf += found->neginf;
+    all->squares += found->squares;
+    all->absmax = found->absmax > all->absmax ? found->absmax : all->absmax;
+    for (int bin = 0; bin < BINS; bin++) all->bins[bin] += found->bins[bin];
+    const Comparison *pair = &part->compared;
+    Comparison *pairs = &into->compared;
+    pairs->nonzero += pair->nonzero, pairs->flushed += pair->flushed, pairs->too_small += pair->too_small;
+    pairs->subnormal += pair->subnormal, pairs->overflowed += pair->overflowed, pairs->nonfinite += pair->nonfinite;
+    pairs->nonfinite_fp32 += pair->nonfinite_fp32, pairs->dot += pair->dot, pairs->squares += pair->squares;
+    pairs->squares_fp32 += pair->squares_fp32, pairs->squares_lost += pair->squares_lost;
+    pairs->absmax = pair->absmax > pairs->absmax ? pair->absmax : pairs->absmax;
 }
 
-static Statistics measure(Kind kind, const void *data, int64_t numel, int threads) {
-    Statistics all;
-    memset(&all, 0, sizeof all);
-    int64_t shares = numel / WORTH_A_THREAD < threads ? numel / WORTH_A_THREAD : threads;
+/* Look at `whole`, whose findings are zero, in as many threads as are worth it. */
+static void share_out(Share *whole, int threads) {
+    int64_t numel = whole->to, shares = numel / WORTH_A_THREAD < threads ? numel / WORTH_A_THREAD : threads;
     Share *work = shares > 1 ? calloc((size_t)shares, sizeof *work) : NULL;
     if (work == NULL) {
-        scan(kind, data, 0, numel, &all);
-    } else {
-        for (int64_t n = 0; n < shares; n++) {
-            Share *share = work + n;
-            share->kind = kind, share->data = data;
-            share->from = numel / shares * n, share->to = n + 1 < shares ? numel / shares * (n + 1) : numel;
-            share->started = n > 0 && pthread_create(&share->thread, NULL, scan_share, share) == 0;
-        }
-        for (int64_t n = 0; n < shares; n++) {
-            if (work[n].started) pthread_join(work[n].thread, NULL);
-            else scan_share(work + n);
-            add(&work[n].found, &all);
-        }
-        free(work);
+        look(whole);
+        return;
     }
-    return all;
+    for (int64_t n = 0; n < shares; n++) {
+        Share *share = work + n;
+        *share = *whole;
+        share->from = numel / shares * n, share->to = n + 1 < shares ? numel / shares * (n + 1) : numel;
+        share->started = n > 0 && pthread_create(&share->thread, NULL, look, share) == 0;
+    }
+    for (int64_t n = 0; n < shares; n++) {
+        if (work[n].started) pthread_join(work[n].thread, NULL);
+        else look(work + n);
+        add(work + n, whole);
+    }
+    free(work);
+}
+
+/* The same, while other threads of Python go on where that is worth it. */
+static void share_out_aside(Share *whole, long threads) {
+    if (whole->to < CHUNK) { /* others would hardly get anything done meanwhile */
+        share_out(whole, 1);
+        return;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    share_out(whole, threads > MAX_THREADS ? MAX_THREADS : (int)threads);
+    Py_END_ALLOW_THREADS
 }
 
 /* Write the numbers that head a row, and the bins between the first and last that hold any; returns how many. */
@@ -100,22 +121,41 @@ static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t 
             PyErr_SetString(PyExc_ValueError, "no such kind or size");
             return NULL;
         }
-        Statistics found;
-        Kind kind = (Kind)tensor[0];
-        const void *data = (const void *)(intptr_t)tensor[1];
-        if (tensor[2] < CHUNK) { /* others would hardly get anything done meanwhile */
-            found = measure(kind, data, tensor[2], 1);
-        } else {
-            Py_BEGIN_ALLOW_THREADS
-            found = measure(kind, data, tensor[2], threads > MAX_THREADS ? MAX_THREADS : (int)threads);
-            Py_END_ALLOW_THREADS
-        }
-        written += put(&found, rows + COLUMNS * n, bins + written);
+        Share whole;
+        memset(&whole, 0, sizeof whole);
+        whole.kind = (Kind)tensor[0], whole.data = (const void *)(intptr_t)tensor[1], whole.to = tensor[2];
+        share_out_aside(&whole, threads);
+        written += put(&whole.found, rows + COLUMNS * n, bins + written);
     }
     return PyLong_FromLongLong(written);
 }
 
+/* compare(kind, data, twin, elements, threads, edge, edge of the twin, out): `out` is the address of NUMBERS doubles. */
+static PyObject *py_compare(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 8) {
+        PyErr_SetString(PyExc_TypeError, "compare(kind, data, twin, elements, threads, edge, edge of the twin, out)");
+        return NULL;
+    }
+    Share whole;
+    memset(&whole, 0, sizeof whole);
+    long kind = PyLong_AsLong(args[0]), threads = PyLong_AsLong(args[4]);
+    whole.data = PyLong_AsVoidPtr(args[1]), whole.twin = PyLong_AsVoidPtr(args[2]), whole.to = PyLong_AsLongLong(args[3]);
+    whole.edges.ours = edge_bits(PyFloat_AsDouble(args[5])), whole.edges.theirs = edge_bits(PyFloat_AsDouble(args[6]));
+    double *out = PyLong_AsVoidPtr(args[7]);
+    if (PyErr_Occurred()) return NULL;
+    if (kind < FP32 || kind > BF16 || whole.to < 0 || out == NULL || (whole.to && (!whole.data || !whole.twin))) {
+        PyErr_SetString(PyExc_ValueError, "no such kind, size or place");
+        return NULL;
+    }
+    whole.kind = (Kind)kind;
+    if (whole.to) share_out_aside(&whole, threads);
+    write_comparison(&whole.compared, whole.to, out);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"compare", (PyCFunction)(void (*)(void))py_compare, METH_FASTCALL, "Write how a tensor compares with its twin."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "Write the statistics of tensors."},
     {NULL, NULL, 0, NULL},
 };

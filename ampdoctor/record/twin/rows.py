@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.formats import FORMATS
 from ampdoctor.record import stats
-from ampdoctor.record.stats import statistics_vector
+from ampdoctor.record.stats import fast_vector
 from ampdoctor.record.twin.compare import Comparison, comparison_vector, decode, together
 from ampdoctor.trace.schema import TwinRow
 
@@ -95,7 +95,7 @@ class TwinRows:
         module, role, slot = site
         if role == "weight_grad":
             self._gradients.setdefault(world, []).append((key, scale))
-        histogram = self.log.keep(statistics_vector(values)) if _is_reference(world) else None
+        histogram = self.log.keep(fast_vector(values)) if _is_reference(world) else None
         fixed: dict[str, Any] = {
             "step": self.log.step, "micro_batch": micro_batch, "seq": self.log.next_seq(), "role": role,
             "module": module, "slot": slot, "call": call, "shape": list(values.shape),

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ampdoctor.record.stats import cpu
+from ampdoctor.record.stats import cpu, fast_vector, statistics_vector
 from tests.record.stats.reference import as_expected, by_kernel, expected, measured
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ def _agrees(tensor: torch.Tensor) -> None:
     found, reference = as_expected(by_kernel(tensor)), vars(expected(tensor))
     assert found.pop("sum_squares") == pytest.approx(reference.pop("sum_squares"), rel=1e-12)
     assert found == reference
+
+
+@pytest.mark.parametrize("tensor", [torch.randn(3000), torch.randn(40).half(), torch.zeros(5), torch.empty(0)])
+def test_as_a_vector_it_is_what_torch_operations_say(tensor: torch.Tensor) -> None:
+    torch.testing.assert_close(fast_vector(tensor), statistics_vector(tensor), rtol=1e-12, atol=0.0)
 
 
 def _bits(dtype: str, count: int, seed: int = 0) -> torch.Tensor:
