@@ -231,7 +231,8 @@ class Recorder:
             warm_up(device_in_use())  # between two steps, so that none has to wait for it
         held = self._state.held_graphs.before(log.step)
         log.row("steps", step_row(log, wall, spent, held))
-        self._schedule.account(wall, spent, examined=log.examined)
+        # What the first step takes, to find modules and to warm up, no schedule can save.
+        self._schedule.account(wall, spent if log.step else 0.0, examined=log.examined)
         self._under_way.append((log, log.depart()))
         self._drain()
         self._begin(log.step + 1)

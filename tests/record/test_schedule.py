@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.schedule import BURST_STEPS, FIRST_PAUSE, FREE_SECONDS, Schedule
+from tests.record.training import Training
+
+if TYPE_CHECKING:
+    from tests.record.recording import Recording
 
 
 def _examined(schedule: Schedule, steps: int) -> dict[int, str]:
@@ -99,3 +104,11 @@ def test_a_trouble_that_comes_round_is_awaited() -> None:
     for step in (204, 208):  # it happened on the steps before
         schedule.alarm("skip", step)
     assert schedule.reason(211) == "skip"
+
+
+def test_what_the_first_step_takes_to_find_its_modules_is_not_held_against_the_others(recording: Recording) -> None:
+    with recording.start() as recorder:
+        Training().run(1)
+        assert recorder._schedule._spent == 0.0
+        Training().run(3)
+        assert recorder._schedule._spent > 0.0
