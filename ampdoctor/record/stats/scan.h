@@ -13,8 +13,8 @@
 
 enum { LOWEST = -149, BIAS = 127, BINS = 277, CHUNK = 4096, LANES = 8, FEW = 256 };
 
-/* Elements from which on a table of all bit patterns, folded afterwards, beats the pass over exponents. */
-enum { PATTERNS = 1 << 16, WORTH_A_TABLE = 1 << 19 };
+/* Elements from which on a table of all magnitudes, folded afterwards, beats the pass over exponents. */
+enum { PATTERNS = 1 << 15, WORTH_A_TABLE = 1 << 18 };
 
 /* Elements after which 32-bit counters are emptied. */
 #define SPAN ((int64_t)1 << 30)
@@ -72,22 +72,21 @@ INLINE const uint32_t *widened(Kind kind, const void *data, int64_t from, int64_
     return room;
 }
 
-typedef struct {
-    int32_t zeros, small, special, top; /* small: exponent field 0; special: infinities and NaN */
-} Counts;
+INLINE int32_t count_zeros(const uint32_t *bits, int64_t count) {
+    int32_t zeros = 0;
+    for (int64_t at = 0; at < count; at++) zeros += (bits[at] & ~SIGN) == 0;
+    return zeros;
+}
 
 /* Signed, because SSE and AVX compare signed integers only. */
-INLINE Counts count_chunk(const uint32_t *bits, int64_t count, int32_t infinity) {
-    int32_t zeros = 0, small = 0, special = 0, top = 0;
+INLINE float largest_finite(const uint32_t *bits, int64_t count, int32_t infinity) {
+    int32_t top = 0;
     for (int64_t at = 0; at < count; at++) {
         int32_t magnitude = (int32_t)(bits[at] & ~SIGN);
         int32_t finite = magnitude < infinity ? magnitude : 0;
-        zeros += magnitude == 0;
-        small += magnitude < (int32_t)SMALLEST_NORMAL;
-        special += magnitude >= infinity;
         top = finite > top ? finite : top;
     }
-    return (Counts){zeros, small, special, top};
+    return as_float((uint32_t)top);
 }
 
 /* In lanes, so that the order of the sum is one that vector instructions can follow. */
@@ -155,22 +154,33 @@ INLINE void count_exponents(const uint32_t *bits, int64_t count, uint32_t table[
     for (; at < count; at++) table[0][(bits[at] & ~SIGN) >> 23]++;
 }
 
+INLINE int64_t counted(uint32_t table[LANES][256], int field) {
+    int64_t sum = 0;
+    for (int lane = 0; lane < LANES; lane++) sum += table[lane][field];
+    return sum;
+}
+
 INLINE void scan_by_exponent(Kind kind, const void *data, int64_t from, int64_t to, Statistics *into) {
     uint32_t table[LANES][256]; /* one for each lane: neighbours of one exponent need not wait for each other */
     uint32_t room[CHUNK];
     const int32_t infinity = (int32_t)infinite(kind);
+    int64_t small = 0, special = 0; /* so far: those of exponent field 0, and infinities and NaN */
     memset(table, 0, sizeof table);
     for (int64_t start = from; start < to; start += CHUNK) {
         int64_t count = start + CHUNK < to ? CHUNK : to - start;
         const uint32_t *bits = widened(kind, data, start, count, room);
         count_exponents(bits, count, table);
-        Counts counts = count_chunk(bits, count, infinity);
-        into->zeros += counts.zeros;
         into->squares += squares_of_finite(bits, count, infinity);
-        float largest = as_float((uint32_t)counts.top);
+        float largest = largest_finite(bits, count, infinity);
         into->absmax = largest > into->absmax ? largest : into->absmax;
-        if (counts.special) count_special(bits, count, infinity, counts.special, into);
-        if (counts.small > counts.zeros) count_subnormals(bits, count, into);
+        int64_t small_now = counted(table, 0), special_now = counted(table, infinity >> 23);
+        if (special_now > special) count_special(bits, count, infinity, (int32_t)(special_now - special), into);
+        if (small_now > small) {
+            int32_t zeros = count_zeros(bits, count);
+            into->zeros += zeros;
+            if (small_now - small > zeros) count_subnormals(bits, count, into);
+        }
+        small = small_now, special = special_now;
     }
     for (int field = 1; field < infinity >> 23; field++)
         for (int lane = 0; lane < LANES; lane++) into->bins[field - BIAS - LOWEST] += table[lane][field];
@@ -187,10 +197,10 @@ FOR_EACH_CPU static void scan_bf16(const void *data, int64_t from, int64_t to, S
 }
 
 static void fold_pattern(Kind kind, uint16_t pattern, int64_t count, Statistics *into) {
-    uint32_t bits = kind == BF16 ? (uint32_t)pattern << 16 : from_fp16(pattern), magnitude = bits & ~SIGN;
+    uint32_t magnitude = kind == BF16 ? (uint32_t)pattern << 16 : from_fp16(pattern);
     if (magnitude == 0) into->zeros += count;
     else if (magnitude > infinite(kind)) into->nan += count;
-    else if (magnitude == infinite(kind)) *(bits & SIGN ? &into->neginf : &into->posinf) += count;
+    else if (magnitude == infinite(kind)) into->posinf += count;
     else {
         double value = as_float(magnitude);
         int subnormal = magnitude < SMALLEST_NORMAL;
@@ -200,24 +210,31 @@ static void fold_pattern(Kind kind, uint16_t pattern, int64_t count, Statistics 
     }
 }
 
+/* Signs are left out, so that the tables are half as large; only of infinities does one matter. */
 static int scan_by_pattern(Kind kind, const uint16_t *data, int64_t from, int64_t to, Statistics *into) {
     uint32_t *even = calloc(2 * PATTERNS, sizeof *even), *odd = even + PATTERNS;
     if (even == NULL) return 0;
-    int64_t at = from;
+    int64_t at = from, infinities = into->posinf, negative = 0;
     for (; at + 4 <= to; at += 4) {
         uint64_t four;
         memcpy(&four, data + at, sizeof four);
+        four &= 0x7fff7fff7fff7fffu;
         even[four & 0xffff]++;
         odd[four >> 16 & 0xffff]++;
         even[four >> 32 & 0xffff]++;
         odd[four >> 48]++;
     }
-    for (; at < to; at++) even[data[at]]++;
+    for (; at < to; at++) even[data[at] & 0x7fff]++;
     for (uint32_t pattern = 0; pattern < PATTERNS; pattern++) {
         int64_t count = (int64_t)even[pattern] + odd[pattern];
         if (count) fold_pattern(kind, (uint16_t)pattern, count, into);
     }
     free(even);
+    if (into->posinf > infinities) {
+        const uint16_t minus_infinity = kind == BF16 ? 0xff80 : 0xfc00;
+        for (at = from; at < to; at++) negative += data[at] == minus_infinity;
+        into->posinf -= negative, into->neginf += negative;
+    }
     return 1;
 }
 
