@@ -11,8 +11,8 @@
 
 enum { MAX_THREADS = 64, COLUMNS = 8 };
 
-/* Elements that are worth a thread of their own: some 0.2 ms. */
-enum { WORTH_A_THREAD = 1 << 18 };
+/* Elements that are worth a thread of their own: 2 ms, of which starting it may take half a one. */
+enum { WORTH_A_THREAD = 1 << 21 };
 
 /* A part of one tensor, or of one and its twin, and what was found in it. */
 typedef struct {

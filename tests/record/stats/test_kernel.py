@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 DTYPES = {"float16": 2, "bfloat16": 2, "float32": 4}
 CHUNK = 4096
 WORTH_A_TABLE = 1 << 19
+WORTH_A_THREAD = 1 << 21
 
 pytestmark = pytest.mark.skipif(not cpu.compiled(), reason="ampdoctor was installed without a C compiler")
 
@@ -70,7 +71,7 @@ def test_every_number_of_a_short_format(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_a_large_tensor(dtype: str, threads: int, torch_threads: Any) -> None:
-    tensor = _bits(dtype, WORTH_A_TABLE * 2 + 12345)
+    tensor = _bits(dtype, 2 * WORTH_A_THREAD + 12345)
     torch_threads(threads)
     _agrees(tensor)
 
