@@ -54,7 +54,7 @@ def is_the_users(file: str) -> bool:
 
 def _short(file: str) -> str:
     try:
-        here = Path.cwd()
+        here = os.getcwd()  # noqa: PTH109 - asked on every step, and Path.cwd takes ten times as long
     except OSError:  # somebody has removed it
         return file
     return file.removeprefix(f"{here}{os.sep}")

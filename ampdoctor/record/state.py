@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ class State:
         done before the training too, and perhaps by another thread.
         """
         signature = inspect.signature(function)
-        fits = _counts_that_fit(signature)
+        fits: dict[tuple[Any, ...], bool] = {}  # by number of arguments and keywords, on which alone it depends
 
         def safe(*args: Any, **kwargs: Any) -> Any:
             # Asked first: what torch.compile traces of this is then a constant, without a graph break.
@@ -88,23 +87,16 @@ class State:
                 return None
             if in_tracing_mode() or not self.guard.thread.is_this(claim=claim):
                 return None
-            if (kwargs or len(args) not in fits) and not _fits(signature, args, kwargs):
+            given = len(args), *kwargs
+            if given not in fits:
+                fits[given] = _fits(signature, args, kwargs)
+            if not fits[given]:
                 return None  # nor does the user's call fit torch, which is about to say so
             with self.guard:
                 return function(*args, **kwargs)
             return None
 
         return safe
-
-
-def _counts_that_fit(signature: inspect.Signature) -> range:
-    """Return how many positional arguments fit by themselves, as far as can be said without trying each time."""
-    kinds, parameters = inspect.Parameter, signature.parameters.values()
-    if any(p.kind is kinds.KEYWORD_ONLY and p.default is kinds.empty for p in parameters):
-        return range(0)
-    places = [p for p in parameters if p.kind in {kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD}]
-    most = sys.maxsize if any(p.kind is kinds.VAR_POSITIONAL for p in parameters) else len(places) + 1
-    return range(sum(p.default is kinds.empty for p in places), most)
 
 
 def _fits(signature: inspect.Signature, args: Any, kwargs: Any) -> bool:
