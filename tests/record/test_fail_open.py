@@ -151,7 +151,7 @@ def test_the_training_goes_on_as_if_nothing_had_happened(
     # An error within a second opinion ends that alone.
     started = recording.start(every=1, strict=False, prove=False).start()
     outcome = _training().run(STEPS)
-    if name not in AT_STOP:
+    if name not in AT_STOP and holder is not TraceWriter:  # whose thread's error is met by the next step, or the stop
         failed = broken.calls >= first
         assert (hooks_in_place() == before) == failed
     started.stop()
