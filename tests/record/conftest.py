@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,8 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 from torch.optim import optimizer as optimizer_hooks
 
+from ampdoctor.record import background
+from ampdoctor.record.background import BackgroundWriter, Step
 from ampdoctor.record.recorder import STRICT_VARIABLE, Recorder
 from ampdoctor.record.twin.eager import compiles
 from tests.record.recording import Recording
@@ -117,3 +120,18 @@ def _own_hooks(module: nn.Module) -> list[str]:
         for name, hooks in vars(module).items()
         if name.endswith("_hooks") and any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
     ]
+
+
+@pytest.fixture
+def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step waits until it is written: for tests of what happens from one to the next."""
+    put = BackgroundWriter.put
+
+    def put_and_wait(self: BackgroundWriter, step: Step, *, soon: bool) -> None:
+        put(self, step, soon=soon)
+        while self._rows and self._error is None:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(background, "SOON", 0.0)
+    monkeypatch.setattr(background, "LATER", 0.0)
+    monkeypatch.setattr(BackgroundWriter, "put", put_and_wait)

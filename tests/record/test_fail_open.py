@@ -189,6 +189,7 @@ def test_strict_raises(recording: Recording, holder: Any, name: str, monkeypatch
     assert broken.calls >= 1
 
 
+@pytest.mark.usefixtures("written_at_once")
 def test_what_was_flushed_before_the_failure_can_be_read(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     full = OSError(errno.ENOSPC, "No space left on device")
     _break(monkeypatch, TraceWriter, "flush", 3, full)

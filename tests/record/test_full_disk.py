@@ -6,14 +6,11 @@ import contextlib
 import logging
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ampdoctor.record import background
-from ampdoctor.record.background import BackgroundWriter, Step
 from ampdoctor.record.recorder import Recorder
 from ampdoctor.trace.info import read_info
 from ampdoctor.trace.run import open_run
@@ -68,22 +65,8 @@ def _fill(place: Path) -> None:
     os.close(descriptor)
 
 
-def _write_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait for each step to be written, so that the disk fills up step by step."""
-    put = BackgroundWriter.put
-
-    def put_and_wait(self: BackgroundWriter, step: Step, *, soon: bool) -> None:
-        put(self, step, soon=soon)
-        while self._rows and self._error is None:
-            time.sleep(0.001)
-
-    monkeypatch.setattr(background, "SOON", 0.0)
-    monkeypatch.setattr(background, "LATER", 0.0)
-    monkeypatch.setattr(BackgroundWriter, "put", put_and_wait)
-
-
-def test_a_disk_fills_up(small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    _write_at_once(monkeypatch)
+@pytest.mark.usefixtures("written_at_once")
+def test_a_disk_fills_up(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     alone = Training().run(STEPS)
     folder = small_disk / "run"
     prepare_folder(folder)
