@@ -66,7 +66,7 @@ class Examined:
         gaps += _sampled(run)
         dropped = sum(step.dropped is not None for step in run.steps)
         if dropped:
-            gaps.append(f"the tensors of {dropped} steps could not be kept: the disk was too slow to take them")
+            gaps.append(f"rows of {dropped} steps could not be kept: the disk was too slow to take them")
         if len(run.ranks) > 1:
             gaps.append(f"{len(run.ranks)} ranks recorded; only rank {run.ranks[0]} was judged")
         examined = sum(step.examined for step in run.steps)

@@ -24,7 +24,10 @@ ROOM = 32 << 20
 ROWS = 100_000
 """Other rows that may wait, of half a kilobyte each; beyond them only these tables get any."""
 
-_ALWAYS = frozenset({"steps", "modules", "optimizers"})
+_ALWAYS = frozenset({"steps", "scaler", "modules", "optimizers", "twin_steps"})
+
+_HUNG = 60.0
+"""Seconds without a row written, at the end, after which the disk is given up: a network's may hang for good."""
 
 _PATIENCE = 2.0
 """Seconds to wait for a disk that has already failed, or where the process is about to end."""
@@ -62,8 +65,13 @@ class BackgroundWriter:
         self._due = float("inf")
         self._closing = False
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="ampdoctor-writer", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._work, name="ampdoctor-writer", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:  # the interpreter is about to end, and from Python 3.12 on starts no thread any more
+            self._thread = None
 
     def put(self, step: Step, *, soon: bool) -> None:
         """Queue a step, to be on disk soon or a little later; never waits.
@@ -72,11 +80,14 @@ class BackgroundWriter:
             OSError: what was put before could not be written.
         """
         self._raise()
+        if self._thread is None:
+            self._write_out([step])
+            return
         with self._changed:
             if self._bytes and self._bytes + step.bytes > ROOM:
                 step = _given_up(step)
             if self._rows > ROWS:
-                step = Step([row for row in step.rows if row[0] in _ALWAYS], step.batches)
+                step = _bare(step)
             self._waiting.append(step)
             self._bytes += step.bytes
             self._rows += len(step.rows)
@@ -96,8 +107,10 @@ class BackgroundWriter:
         Raises:
             OSError: it could not be written.
         """
-        self._end()
+        self._end(_HUNG)
         self._raise()
+        if self._at_work:
+            raise OSError(f"nothing could be written for {_HUNG:.0f} seconds")
         self._writer.close()
 
     def abandon(self) -> None:
@@ -105,14 +118,24 @@ class BackgroundWriter:
         with self._changed:
             self._waiting.clear()
         self._end(_PATIENCE)
-        if not self._thread.is_alive():
+        if not self._at_work:
             self._writer.abandon()
 
-    def _end(self, seconds: float | None = None) -> None:
+    @property
+    def _at_work(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _end(self, seconds: float) -> None:
+        """Let the thread end, unless it gets nothing written for so long."""
+        if self._thread is None:
+            return
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join(seconds)
+        left = -1
+        while self._thread.is_alive() and self._rows != left:
+            left = self._rows
+            self._thread.join(seconds)
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -134,24 +157,36 @@ class BackgroundWriter:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
             steps, self._waiting = self._waiting, []
             closing, self._due = self._closing, float("inf")
-        for step in steps:
-            for table, row in step.rows:
-                self._writer.append(table, [row])
-            for batch in step.batches:
-                self._writer.append_batch("tensors", batch)
-        self._writer.flush()
+        self._write_out(steps)
         with self._changed:
             self._bytes -= sum(step.bytes for step in steps)
             self._rows -= sum(len(step.rows) for step in steps)
             self._changed.notify_all()
         return not closing
 
+    def _write_out(self, steps: list[Step]) -> None:
+        for step in steps:
+            for table, row in step.rows:
+                self._writer.append(table, [row])
+            for batch in step.batches:
+                self._writer.append_batch("tensors", batch)
+        self._writer.flush()
+
 
 def _given_up(step: Step) -> Step:
     """Return the step without its tensors, and with what says so."""
-    dropped = sum(batch.num_rows for batch in step.batches)
+    return Step(_said(step.rows, sum(batch.num_rows for batch in step.batches), examined=False), [])
 
+
+def _bare(step: Step) -> Step:
+    """Return the step without the rows of most tables, and with what says so."""
+    kept = [row for row in step.rows if row[0] in _ALWAYS]
+    return Step(_said(kept, len(step.rows) - len(kept)), step.batches)
+
+
+def _said(rows: list[tuple[str, Any]], dropped: int, **changes: Any) -> list[tuple[str, Any]]:
     def said(row: Any) -> Any:
-        return replace(row, examined=False, dropped=dropped) if dropped and isinstance(row, StepRow) else row
+        more = isinstance(row, StepRow) and dropped
+        return replace(row, dropped=dropped + (row.dropped or 0), **changes) if more else row
 
-    return Step([(table, said(row)) for table, row in step.rows], [])
+    return [(table, said(row)) for table, row in rows]

@@ -146,8 +146,8 @@ class WeightExaminer:
         if self._tensors is None:
             return
         parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(p)]
-        unseen = [p for p in parameters if self._tensors.known(p) is None]
-        self._tensors.add_all((p, self._site(p, "weight")) for p in unseen)
+        unseen = {id(p): p for p in parameters if self._tensors.known(p) is None}  # some list one twice
+        self._tensors.add_all((p, self._site(p, "weight")) for p in unseen.values())
         states = {
             (id(optimizer), id(p), name): value
             for p in parameters

@@ -221,14 +221,14 @@ class Recorder:
         if not self._run.claimed:
             self._detach()
             return
+        if self._state.log.step == 0 and cuda_in_use():
+            warm_up(device_in_use())  # between two steps; it counts for the first, like all that is done once
         now = time.perf_counter()
         wall, self._clock = now - self._clock, now
         self._opinions.end(wall)
         self._roundings.end()
         self._accumulators.end(wall)
         log, spent = self._state.log, self._guard.take_seconds()
-        if log.step == 0 and cuda_in_use():
-            warm_up(device_in_use())  # between two steps, so that none has to wait for it
         held = self._state.held_graphs.before(log.step)
         log.row("steps", step_row(log, wall, spent, held))
         # What the first step takes, to find modules and to warm up, no schedule can save.

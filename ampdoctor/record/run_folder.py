@@ -54,8 +54,8 @@ class RunFolder:
             self._writer.put(Step(finished.rows, batches), soon=soon)
 
     def hurry(self) -> None:
-        """The process is about to end without a word: write what waits. Never raises."""
-        with suppress(Exception):
+        """The process is about to end without a word: write what waits. Never raises, lest it goes on."""
+        with suppress(BaseException):
             if self._writer is not None:
                 self._writer.hurry()
 

@@ -46,8 +46,10 @@ def live_instances(kind: type[_T]) -> list[_T]:
     """
     objects = gc.get_objects()
     types = list(map(type, objects))
-    wanted = {found for found in set(types) if issubclass(found, kind)}
-    return [o for o, found in zip(objects, types, strict=True) if found in wanted]
+    # By id: a metaclass may have made its classes unhashable.
+    numbers = list(map(id, types))
+    wanted = {number for number, found in dict(zip(numbers, types, strict=True)).items() if issubclass(found, kind)}
+    return [o for o, number in zip(objects, numbers, strict=True) if number in wanted]
 
 
 def parts(module: nn.Module, kind: str) -> dict[str, Any]:

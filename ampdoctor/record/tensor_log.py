@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
-    from ampdoctor.record.stats.sampling import Sample
+    from ampdoctor.record.stats.sampling import Whole
 
 
 _made = tuple.__new__
@@ -62,7 +62,7 @@ class TensorLog:
         self._known: list[Known] = []
         self._later: list[Later] = []
         self._sample_above = sys.maxsize if sample_above is None else sample_above
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, Whole] = {}
         self._on_their_way: dict[int, Deferred] = {}
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._lock = threading.Lock()  # backward passes call from a thread per device
@@ -170,21 +170,27 @@ class TensorLog:
 
     def rows(self, values: Values) -> TensorRows:
         """Return the finished rows, once the step's numbers have arrived."""
-        arrived = {row: values.vector(key) for row, key in self._on_their_way.items()}
-        measured = self._table.filled(len(self._known), arrived)
-        rows = TensorRows(self.log.step, self._known, self._later, scaled_up(measured, self._samples), values)
-        for row in self._samples:
+        with self._lock:
+            known = list(self._known)
+        arrived = {row: values.vector(key) for row, key in self._on_their_way.items() if row < len(known)}
+        samples = {row: whole for row, whole in self._samples.items() if row < len(known)}
+        measured = scaled_up(self._table.filled(len(known), arrived), samples)
+        rows = TensorRows(self.log.step, known, self._later, measured, values)
+        for row in samples:
             rows.note("sampled", row, DRAWN)
             rows.note("sample_error", row, ERROR)
         return rows
 
     def _measure(self, row: int, tensor: torch.Tensor) -> bool:
         """Take its statistics; return False where there is no memory left on the device for that."""
+        # An interrupt may have left something of a row that then came to nothing.
+        self._samples.pop(row, None)
+        self._on_their_way.pop(row, None)
         try:
             if tensor.is_cpu:
                 sample = draw(tensor) if tensor.numel() > self._sample_above else None
                 if sample is not None:
-                    self._samples[row] = sample
+                    self._samples[row] = sample.whole
                 self._table.measure(row, tensor if sample is None else sample.values)
             else:
                 self._table.reserve(row)

@@ -114,6 +114,8 @@ class SchedulerStepOnSkipped(Rule):
 
     def _finding(self, run: Run, line: _Line) -> Finding:
         wasted, moved = line.wasted, line.moved
+        if moved is not None:
+            moved /= run.judged_calls  # the schedule goes on where calls were not judged, too
         consumed = None if moved is None else moved / line.peak
         share = len(wasted) / len(line.steps)
         harmed = consumed is not None and consumed >= self.threshold("consumed")

@@ -29,7 +29,7 @@ from ampdoctor.trace.schema import (
     TwinRow,
     TwinStepRow,
 )
-from ampdoctor.trace.selection import chosen_steps
+from ampdoctor.trace.selection import EACH_END, chosen_steps
 from ampdoctor.trace.stream import read_stream
 from ampdoctor.trace.stretches import judged_calls
 from ampdoctor.trace.writer import table_path
@@ -48,6 +48,9 @@ class Run:
     Tables are read when first asked for and kept; rows come back as the frozen dataclasses of `trace.schema`, in the
     order in which they were recorded.
 
+    Attributes:
+        judged_calls: share of the recorded calls that the table `calls` holds: of a long run, not all.
+
     Args:
         info: the contents of run.json.
         load: returns a table by name with the notices of reading it.
@@ -65,6 +68,7 @@ class Run:
         self.info = info
         self.path = path
         self.ranks = ranks
+        self.judged_calls = 1.0
         self._load = load
         self._tables: dict[str, pa.Table] = {}
         self._notices: list[str] = []
@@ -233,7 +237,9 @@ def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table,
     notices = [contents.notice] if contents.notice else []
     if name != "calls":
         return contents.table, notices
-    judged = judged_calls(contents.table, run.table("tensors")["step"].unique().to_pylist())
+    troubles = [step for steps in _marked(run) for step in (*steps[:EACH_END], *steps[-EACH_END:])]
+    judged = judged_calls(contents.table, {*run.table("tensors")["step"].unique().to_pylist(), *troubles})
+    run.judged_calls = judged.num_rows / max(contents.table.num_rows, 1)
     return judged, [*notices, *_left_out(judged, contents.table.num_rows, "calls", "each kind of step")]
 
 

@@ -115,11 +115,14 @@ def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
         for batch in _opened(data, [names.index(name) for name in ("step", *_NONFINITE)]):
             waiting.append(batch)
             if len(waiting) == _AT_ONCE:
-                of_batch += _count(waiting, held)
-                waiting = []
+                counting, waiting = waiting, []
+                of_batch += _count(counting, held)
     except _DAMAGE:
         cut = True
-    of_batch += _count(waiting, held)
+    try:
+        of_batch += _count(waiting, held)
+    except _DAMAGE:
+        cut = True
     chosen = choose(held)
     if chosen is None:
         return None

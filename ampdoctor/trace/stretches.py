@@ -27,8 +27,8 @@ CALLS = 30_000
 STRETCHES = 40
 
 ALIKE = 16
-"""Steps before a cut that have to make the same calls as those before its other end: more than an adversarial training
-has from one update of its generator to the next (5 in WGAN's)."""
+"""Steps before a cut, at the least, that have to make the same calls as those before its other end; where an optimizer
+steps more seldom, as many as it has from one of its steps to the next."""
 
 EACH_END = 3
 """Steps that are kept of each kind, at its begin and at its end, with those around them."""
@@ -37,6 +37,8 @@ KINDS = 200
 """Kinds that steps are kept of, the rarest: where a number differs on every step, each step is a kind of its own."""
 
 _NOT_ITS_KIND = frozenset({"step", "seq"})
+
+_STEPS = ("scaler_step", "optimizer_step")
 
 _ALWAYS = ("backward", "unscale", "scaler_step", "optimizer_step", "update", "zero_grad")
 """Calls that are recorded on every step. Others are on examined steps only, or seldom."""
@@ -51,12 +53,12 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: spreads the bits of a number over a word (Knuth, TAOCP 6.4)."""
 
 
-def judged_calls(calls: pa.Table, examined: Iterable[int]) -> pa.Table:
+def judged_calls(calls: pa.Table, wanted: Iterable[int]) -> pa.Table:
     """Return the rows of the table `calls` that are judged: all of them, unless they are very many.
 
     Args:
         calls: the table, in any order.
-        examined: steps whose calls are wanted in any case.
+        wanted: steps whose calls are wanted in any case; so are those of all calls that failed.
     """
     if calls.num_rows <= CALLS:
         return calls
@@ -66,23 +68,23 @@ def judged_calls(calls: pa.Table, examined: Iterable[int]) -> pa.Table:
     begins = np.flatnonzero(np.diff(steps, prepend=steps[0] - 1))
     numbers = steps[begins]
     kinds = _kinds(calls, set(calls.column_names) - _NOT_ITS_KIND)[order]
-    kept = _wanted(numbers, _by_step(kinds, begins), calls.num_rows, examined)
+    failed = calls["step"].filter(calls["error"].is_valid()).to_pylist()
+    kept = _wanted(numbers, _by_step(kinds, begins), calls.num_rows, {*wanted, *failed})
     always = pc.is_in(calls["call"], pa.array(_ALWAYS)).to_numpy()[order]
     outline = np.where(always, _kinds(calls, {"call", "target"})[order], np.uint64(0))
-    _splice(kept, _contexts(_by_step(outline, begins)))
+    _splice(kept, _contexts(_by_step(outline, begins), max(ALIKE, _longest_wait(calls, numbers) + 1)))
     return calls.filter(pa.array(np.isin(calls["step"].to_numpy(), numbers[kept])))
 
 
-def _wanted(numbers: NDArray[np.int64], kinds: Hashes, rows: int, examined: Iterable[int]) -> NDArray[np.bool_]:
-    """Return of each step whether it is wanted: in a stretch, examined, or of a rare kind."""
+def _wanted(numbers: NDArray[np.int64], kinds: Hashes, rows: int, single: Iterable[int]) -> NDArray[np.bool_]:
+    """Return of each step whether it is wanted: in a stretch, one of `single`, or of a rare kind."""
     count = len(numbers)
     length = max(CALLS * count // (rows * STRETCHES), 1)
     starts = np.linspace(0, max(count - length, 0), STRETCHES).round().astype(int)
     kept = np.zeros(count, bool)
     for start in starts:
         kept[start : start + length] = True
-    single = np.flatnonzero(np.isin(numbers, list(examined)))
-    for place in (*single, *_rare(kinds)):
+    for place in (*np.flatnonzero(np.isin(numbers, list(single))), *_rare(kinds)):
         kept[max(place - 1, 0) : place + 2] = True
     return kept
 
@@ -106,12 +108,25 @@ def _splice(kept: NDArray[np.bool_], contexts: Hashes) -> None:
         kept[begin + (int(alike[-1]) + 1 if len(alike) else 0) : end] = True
 
 
-def _contexts(outlines: Hashes) -> Hashes:
-    """Return for each step a hash of the calls of the `ALIKE` steps that end with it."""
-    padded = np.concatenate([np.zeros(ALIKE - 1, np.uint64), outlines])
-    found = np.zeros(len(outlines), np.uint64)
-    for back in range(ALIKE):
-        found = found * _MIX + padded[back : back + len(outlines)]
+def _longest_wait(calls: pa.Table, numbers: NDArray[np.int64]) -> int:
+    """Return the most steps from one step of an optimizer to its next."""
+    made = calls.filter(pc.is_in(calls["call"], pa.array(_STEPS)))
+    longest = 0
+    for optimizer in made["target"].unique().to_pylist():
+        own = made["step"].filter(pc.equal(made["target"], optimizer)) if optimizer is not None else None
+        if own is not None and len(own) > 1:
+            places = np.searchsorted(numbers, np.sort(own.to_numpy()))
+            longest = max(longest, int(np.diff(places).max()))
+    return longest
+
+
+def _contexts(outlines: Hashes, length: int) -> Hashes:
+    """Return for each step a hash of the calls of the `length` steps that end with it: a polynomial in `_MIX`."""
+    rising = np.multiply.accumulate(np.full(len(outlines), _MIX))
+    falling = np.multiply.accumulate(np.full(len(outlines), np.uint64(pow(int(_MIX), -1, 1 << 64))))
+    sums = np.cumsum(outlines * falling)
+    sums[length:] -= sums[:-length].copy() if length < len(sums) else 0
+    found: Hashes = sums * rising
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,7 +79,7 @@ def test_a_training_does_not_wait_for_a_disk_that_hangs(
     assert {c.step for c in run.calls} == set(range(STEPS))
     assert run.modules
     (gap,) = (g for g in diagnose(run).examined.gaps if "disk" in g)
-    assert f"the tensors of {len(dropped)} steps" in gap
+    assert f"rows of {len(dropped)} steps" in gap
 
 
 def test_nothing_is_given_up_while_the_disk_keeps_up(recording: Recording) -> None:
@@ -106,14 +107,16 @@ def test_rows_beyond_the_room_are_those_of_vitals_only(
 ) -> None:
     monkeypatch.setattr(background, "ROWS", 10)
     writer = BackgroundWriter(TraceWriter(tmp_path))
-    steps: list[StepRow] = rows_of("steps", 30)
+    steps: list[StepRow] = [replace(row, dropped=0) for row in rows_of("steps", 30)]
     calls: list[CallRow] = rows_of("calls", 30)
     for step, call in zip(steps, calls, strict=True):
         writer.put(_vitals(step, call), soon=True)
     slow_disk.recovers()
     writer.close()
     assert len(_table(tmp_path, "steps")) == 30
-    assert 5 <= len(_table(tmp_path, "calls")) <= 12
+    kept = len(_table(tmp_path, "calls"))
+    assert 5 <= kept <= 12
+    assert sum(row["dropped"] for row in _table(tmp_path, "steps")) == 30 - kept
 
 
 def _vitals(step: StepRow, call: CallRow) -> Step:
@@ -146,3 +149,29 @@ def test_no_thread_is_left_behind(recording: Recording) -> None:
         Training().run(3)
         assert set(threading.enumerate()) - before
     assert set(threading.enumerate()) == before
+
+
+def test_where_no_thread_can_be_started_any_more_it_writes_by_itself(
+    recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 and later start none while the interpreter ends, when a run without a step opens its folder."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with recording.start(every=1, prove=False):
+        Training().run(3)
+    assert [s.step for s in recording.run.steps] == [0, 1, 2]
+    assert recording.run.info.status == "complete"
+
+
+def test_a_disk_that_hangs_for_good_is_given_up_at_the_end(
+    recording: Recording, slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "_HUNG", 0.2)
+    monkeypatch.setattr(background, "_PATIENCE", 0.1)
+    with recording.start(every=1, prove=False, strict=False):
+        Training().run(3)
+        assert slow_disk.asked.wait(60)
+    assert "nothing could be written" in str(recording.run.info.degraded)

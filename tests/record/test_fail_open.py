@@ -41,7 +41,10 @@ STEPS = 6
 
 SEAMS: list[tuple[Any, str]] = [
     (table.StatisticsTable, "measure"),
+    (table.StatisticsTable, "measure_all"),
     (tensor_log.TensorLog, "add"),
+    (tensor_log.TensorLog, "add_all"),
+    (tensor_log, "scaled_up"),
     (tensor_log.TensorLog, "known"),
     (tensor_rows.TensorRows, "batch"),
     (log.StepLog, "scalar"),

@@ -49,7 +49,7 @@ def readable(tensor: torch.Tensor) -> torch.Tensor | None:
 
 def described_as_it_is(tensor: torch.Tensor) -> Described | None:
     """Return what the kernel is told of any tensor that it can read without a copy; None of others."""
-    return described(tensor) if readable(tensor) is tensor else None
+    return described(tensor) if tensor.is_contiguous() and readable(tensor) is tensor else None
 
 
 def described(tensor: torch.Tensor) -> Described | None:
@@ -67,6 +67,7 @@ def compared(values: torch.Tensor, twin: torch.Tensor, edges: tuple[float, float
         edges: magnitudes below which values count as subnormal, and their twins as too small.
     """
     usual = values.is_cpu and twin.is_cpu and values.is_contiguous() and twin.is_contiguous()
+    usual = usual and values.numel() == twin.numel()
     if compare is None or not usual or values.dtype not in _KINDS or twin.dtype is not torch.float32:
         return None
     if values.is_neg() or twin.is_neg() or (values.numel() and not (values.data_ptr() and twin.data_ptr())):

@@ -39,7 +39,7 @@ static void add(const Share *part, Share *into) {
     Statistics *all = &into->found;
     all->zeros += found->zeros, all->nan += found->nan, all->posinf += found->posinf, all->neginf += found->neginf;
     all->squares += found->squares;
-    all->absmax = found->absmax > all->absmax ? found->absmax : all->absmax;
+    all->top = larger(all->top, found->top);
     for (int bin = 0; bin < BINS; bin++) all->bins[bin] += found->bins[bin];
     const Comparison *pair = &part->compared;
     Comparison *pairs = &into->compared;
@@ -47,7 +47,7 @@ static void add(const Share *part, Share *into) {
     pairs->subnormal += pair->subnormal, pairs->overflowed += pair->overflowed, pairs->nonfinite += pair->nonfinite;
     pairs->nonfinite_fp32 += pair->nonfinite_fp32, pairs->dot += pair->dot, pairs->squares += pair->squares;
     pairs->squares_fp32 += pair->squares_fp32, pairs->squares_lost += pair->squares_lost;
-    pairs->absmax = pair->absmax > pairs->absmax ? pair->absmax : pairs->absmax;
+    pairs->top = larger(pairs->top, pair->top);
 }
 
 /* Look at `whole`, whose findings are zero, in as many threads as are worth it. */
@@ -91,7 +91,7 @@ static int64_t put(const Statistics *found, double *row, int64_t *bins) {
     memcpy(bins, found->bins + first, (size_t)(end - first) * sizeof *bins);
     const double head[COLUMNS] = {
         (double)found->zeros, (double)found->nan, (double)found->posinf, (double)found->neginf,
-        found->absmax, found->squares, end > first ? LOWEST + first : 0, end - first,
+        exact(found->top), found->squares, end > first ? LOWEST + first : 0, end - first,
     };
     memcpy(row, head, sizeof head);
     return end - first;

@@ -11,7 +11,7 @@ enum { NUMBERS = 13 };
 typedef struct {
     int64_t nonzero, flushed, too_small, subnormal, overflowed, nonfinite, nonfinite_fp32;
     double dot, squares, squares_fp32, squares_lost;
-    float absmax;
+    int32_t top;
 } Comparison;
 
 /* Magnitudes below which a value is subnormal and its twin too small, as bits: these compare like the numbers. */
@@ -59,7 +59,7 @@ INLINE void compare_chunk(
     }
     into->nonzero += nonzero, into->flushed += flushed, into->too_small += too_small, into->subnormal += subnormal;
     into->overflowed += overflowed, into->nonfinite += nonfinite, into->nonfinite_fp32 += nonfinite_fp32;
-    into->absmax = as_float((uint32_t)top) > into->absmax ? as_float((uint32_t)top) : into->absmax;
+    into->top = larger(into->top, top);
 }
 
 INLINE void compare_all(
@@ -100,7 +100,7 @@ static void write_comparison(const Comparison *found, int64_t numel, double *out
     const double numbers[NUMBERS] = {
         (double)numel, (double)found->nonzero, (double)found->flushed, (double)found->too_small,
         (double)found->subnormal, (double)found->overflowed, (double)found->nonfinite, (double)found->nonfinite_fp32,
-        found->dot, found->squares, found->squares_fp32, found->squares_lost, found->absmax,
+        found->dot, found->squares, found->squares_fp32, found->squares_lost, exact(found->top),
     };
     memcpy(out, numbers, sizeof numbers);
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from ampdoctor.record.stats.layout import HEADER
+from ampdoctor.record.stats.layout import HEADER, HIGHEST, LOWEST
 from ampdoctor.record.stats.table import Measured
 from ampdoctor.record.stats.torch_ops import flat
 
@@ -34,30 +34,32 @@ CONFIDENCE = 0.99
 ERROR = math.sqrt(math.log(2.0 / (1.0 - CONFIDENCE)) / (2.0 * DRAWN))
 """Largest error of a share, with `CONFIDENCE`: 0.0064."""
 
+_USUAL = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 """2^64 over the golden ratio: spreads the bits of a number over a word (Knuth, TAOCP 6.4)."""
 
 
-class Sample(NamedTuple):
-    """What was drawn of a tensor, and what is known of all of it.
+class Whole(NamedTuple):
+    """What is known of all of a tensor that a sample was drawn of."""
 
-    Attributes:
-        values: the elements drawn, one-dimensional.
-        numel: elements of the tensor.
-        absmax: its largest magnitude.
-    """
-
-    values: torch.Tensor
     numel: int
     absmax: float
+
+
+class Sample(NamedTuple):
+    """The elements drawn of a tensor, one-dimensional, and what is known of all of it."""
+
+    values: torch.Tensor
+    whole: Whole
 
 
 def draw(tensor: torch.Tensor) -> Sample | None:
     """Return a sample of a tensor with more than `DRAWN` elements; None of one that should be looked at whole.
 
-    That is one with NaN or infinities, of which each counts, and a complex one.
+    That is one with NaN or infinities, of which each counts, and one of a dtype that torch takes no extremes of.
     """
-    if tensor.numel() <= DRAWN or not tensor.is_cpu or tensor.is_complex():
+    if tensor.numel() <= DRAWN or not tensor.is_cpu or tensor.dtype not in _USUAL:
         return None
     with torch.no_grad():
         elements = flat(tensor.detach().resolve_neg())
@@ -65,7 +67,7 @@ def draw(tensor: torch.Tensor) -> Sample | None:
         if not (math.isfinite(lowest) and math.isfinite(highest)):
             return None
         values = elements[torch.from_numpy(_places(elements.numel()))]
-    return Sample(values, elements.numel(), max(-lowest, highest, 0.0))
+    return Sample(values, Whole(elements.numel(), max(-lowest, highest, 0.0)))
 
 
 @lru_cache(maxsize=8)
@@ -79,29 +81,29 @@ def _places(numel: int) -> Array:
     return np.minimum(places, numel - 1)
 
 
-def scaled_up(measured: Measured, samples: Mapping[int, Sample]) -> Measured:
-    """Return `measured` with the rows of samples (by number) made estimates for all elements of their tensors."""
+def scaled_up(measured: Measured, samples: Mapping[int, Whole]) -> Measured:
+    """Return `measured` with the rows of samples, given by number with their tensors, made estimates for all."""
     if not samples:
         return measured
     rows = measured.rows.copy()
     counts = np.split(measured.counts, np.cumsum(rows[:, HEADER + 1].astype(np.int64))[:-1])
-    for row, sample in samples.items():
-        rows[row], counts[row] = _scaled(rows[row], counts[row], sample)
+    for row, whole in samples.items():
+        rows[row], counts[row] = _scaled(rows[row], counts[row], whole)
     return Measured(rows, np.concatenate(counts))
 
 
-def _scaled(head: Array, counts: Array, sample: Sample) -> tuple[Array, Array]:
+def _scaled(head: Array, counts: Array, whole: Whole) -> tuple[Array, Array]:
     """Return counts that add up to the tensor's elements, its largest magnitude among them."""
-    factor = sample.numel / DRAWN
-    top = math.frexp(sample.absmax)[1] - 1 if sample.absmax else None
+    factor = whole.numel / DRAWN
+    top = min(max(math.frexp(whole.absmax)[1] - 1, LOWEST), HIGHEST) if whole.absmax else None
     zeros, squares, first = head[0] * factor // 1, head[5] * factor, int(head[HEADER])
     counts = (counts * factor).astype(np.int64)
     if top is not None:
         first = first if len(counts) else top
         counts = np.pad(counts, (0, max(top - first + 1 - len(counts), 0)))
         counts[top - first] = max(counts[top - first], 1)
-        zeros = max(min(zeros, sample.numel - counts.sum()), 0)
-        counts[counts.argmax()] += sample.numel - zeros - counts.sum()
+        zeros = max(min(zeros, whole.numel - counts.sum()), 0)
+        counts[counts.argmax()] += whole.numel - zeros - counts.sum()
     else:
-        zeros = sample.numel
-    return np.array([zeros, 0, 0, 0, sample.absmax, squares, first, len(counts)]), counts
+        zeros = whole.numel
+    return np.array([zeros, 0, 0, 0, whole.absmax, squares, first, len(counts)]), counts

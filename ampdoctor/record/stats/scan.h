@@ -23,12 +23,13 @@ typedef enum { FP32, FP16, BF16 } Kind;
 
 typedef struct {
     int64_t zeros, nan, posinf, neginf;
-    float absmax;
+    int32_t top; /* bits of the largest finite magnitude: a process may have floats below 2^-126 pass for zeros */
     double squares;
     int64_t bins[BINS]; /* by exponent, from LOWEST on */
 } Statistics;
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+/* These names of processors are known from GCC 12 on. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
 #define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_CPU
@@ -47,6 +48,13 @@ INLINE uint32_t as_bits(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+
+INLINE int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
+
+/* A magnitude by its bits, exact where floats below 2^-126 pass for zeros too. */
+INLINE double exact(int32_t magnitude) {
+    return magnitude < (int32_t)SMALLEST_NORMAL ? magnitude * 0x1p-149 : (double)as_float((uint32_t)magnitude);
 }
 
 /* FP16 as the same number in FP32, subnormal or not; infinities become 2^16, and NaN larger numbers. A subnormal is
@@ -79,14 +87,14 @@ INLINE int32_t count_zeros(const uint32_t *bits, int64_t count) {
 }
 
 /* Signed, because SSE and AVX compare signed integers only. */
-INLINE float largest_finite(const uint32_t *bits, int64_t count, int32_t infinity) {
+INLINE int32_t largest_finite(const uint32_t *bits, int64_t count, int32_t infinity) {
     int32_t top = 0;
     for (int64_t at = 0; at < count; at++) {
         int32_t magnitude = (int32_t)(bits[at] & ~SIGN);
         int32_t finite = magnitude < infinity ? magnitude : 0;
         top = finite > top ? finite : top;
     }
-    return as_float((uint32_t)top);
+    return top;
 }
 
 /* In lanes, so that the order of the sum is one that vector instructions can follow. */
@@ -139,7 +147,7 @@ static void scan_few(Kind kind, const void *data, int64_t from, int64_t count, S
             float size = as_float(magnitude);
             into->bins[magnitude < SMALLEST_NORMAL ? 31 - __builtin_clz(magnitude) : (int)(magnitude >> 23) - BIAS - LOWEST]++;
             into->squares += (double)size * size;
-            into->absmax = size > into->absmax ? size : into->absmax;
+            into->top = larger(into->top, (int32_t)magnitude);
         }
     }
 }
@@ -171,8 +179,7 @@ INLINE void scan_by_exponent(Kind kind, const void *data, int64_t from, int64_t 
         const uint32_t *bits = widened(kind, data, start, count, room);
         count_exponents(bits, count, table);
         into->squares += squares_of_finite(bits, count, infinity);
-        float largest = largest_finite(bits, count, infinity);
-        into->absmax = largest > into->absmax ? largest : into->absmax;
+        into->top = larger(into->top, largest_finite(bits, count, infinity));
         int64_t small_now = counted(table, 0), special_now = counted(table, infinity >> 23);
         if (special_now > special) count_special(bits, count, infinity, (int32_t)(special_now - special), into);
         if (small_now > small) {
@@ -206,7 +213,7 @@ static void fold_pattern(Kind kind, uint16_t pattern, int64_t count, Statistics 
         int subnormal = magnitude < SMALLEST_NORMAL;
         into->bins[subnormal ? 31 - __builtin_clz(magnitude) : (int)(magnitude >> 23) - BIAS - LOWEST] += count;
         into->squares += (double)count * value * value;
-        into->absmax = as_float(magnitude) > into->absmax ? as_float(magnitude) : into->absmax;
+        into->top = larger(into->top, (int32_t)magnitude);
     }
 }
 

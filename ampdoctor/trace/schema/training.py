@@ -25,7 +25,7 @@ class StepRow:
     examined: bool = required(BOOL, "Tensors were recorded on this step.")
     reason: str | None = nullable(STRING, "Why it was examined: first, interval, asked, or the vital that turned.")
     dropped: int | None = nullable(
-        INT, "Tensors of it that were given up, because the disk was too slow; it does not count as examined."
+        INT, "Rows of it that were given up, because the disk was too slow; without its tensors it is not examined."
     )
     totals_watched: bool | None = nullable(
         BOOL, "Sums into totals in half were looked at on this step, from its start on (accumulators)."

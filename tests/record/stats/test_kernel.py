@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,7 +70,7 @@ def test_every_number_of_a_short_format(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_a_large_tensor(dtype: str, threads: int, torch_threads: Any) -> None:
-    tensor = _bits(dtype, 2 * WORTH_A_THREAD + 12345)
+    tensor = _bits(dtype, 3 * WORTH_A_THREAD + 12345)
     torch_threads(threads)
     _agrees(tensor)
 
@@ -98,20 +97,19 @@ def test_what_lies_in_memory_as_something_else(tensor: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_process_that_flushes_subnormals_is_told_of_them_all_the_same(dtype: str) -> None:
+@pytest.mark.parametrize("largest", [1.0, 0.75])
+@pytest.mark.parametrize("count", [1, 1000, WORTH_A_TABLE // 4])
+def test_a_process_that_flushes_subnormals_is_told_of_them_all_the_same(count: int, largest: float, dtype: str) -> None:
     info = torch.finfo(getattr(torch, dtype))
-    tensor = torch.tensor([info.tiny, info.smallest_normal / 2, info.tiny / 4, 0.0], dtype=getattr(torch, dtype))
+    tensor = torch.tensor([largest * info.tiny, info.tiny / 2, info.tiny / 4, 0.0], dtype=getattr(torch, dtype))
+    tensor = tensor.repeat(count)
     before = as_expected(by_kernel(tensor))
     torch.set_flush_denormal(True)
     try:
         assert as_expected(by_kernel(tensor)) | {"sum_squares": 0} == before | {"sum_squares": 0}
     finally:
         torch.set_flush_denormal(False)
-    assert before["zeros"] == 1
-
-
-def test_it_is_built_where_there_is_a_compiler() -> None:
-    assert cpu.compiled() or shutil.which("cc") is None
+    assert before["zeros"] == count
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -68,7 +68,7 @@ def test_any_bits_of_any_length(dtype: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_threads_share_a_large_pair(dtype: str, threads: int, torch_threads: None) -> None:
     torch.set_num_threads(threads)
-    theirs = torch.randn(2 * (1 << 21) + 777) * 1e-6
+    theirs = torch.randn(3 * (1 << 21) + 777) * 1e-6
     _agrees(theirs.to(getattr(torch, dtype)), theirs, HALVES[dtype])
 
 
@@ -88,10 +88,11 @@ def test_it_is_what_twins_are_compared_by(dtype: str, monkeypatch: pytest.Monkey
         (torch.ones(3, dtype=torch.float64), torch.ones(3)),
         (torch.ones(3), torch.ones(3, dtype=torch.float64)),
         (torch.ones(6)[::2], torch.ones(3)),
+        (torch.ones(3), torch.ones(2)),
         (torch.ones(3, dtype=torch.complex64).conj().imag, torch.ones(3)),
         (torch._efficientzerotensor((3,)), torch.ones(3)),
     ],
-    ids=["wide", "wide twin", "strided", "negative", "no memory"],
+    ids=["wide", "wide twin", "strided", "shorter twin", "negative", "no memory"],
 )
 def test_what_it_cannot_read_is_left_to_torch(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert cpu.compared(ours, theirs, (1.0, 1.0)) is None

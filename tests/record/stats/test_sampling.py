@@ -25,7 +25,7 @@ def _estimate(tensor: torch.Tensor) -> Statistics:
     assert sample is not None
     table = StatisticsTable()
     table.measure(0, sample.values)
-    (row,), counts = scaled_up(table.filled(1, {}), {0: sample})
+    (row,), counts = scaled_up(table.filled(1, {}), {0: sample.whole})
     zeros, nan, posinf, neginf, absmax, squares, lowest, bins = row.tolist()
     assert len(counts) == bins
     return Statistics(
@@ -61,6 +61,19 @@ def test_shares_keep_their_bound_and_counts_add_up(seed: int, dtype: torch.dtype
     # One in a hundred may be off by more; of some 30 shares all but two are not.
     assert sorted(wrong)[-3] <= ERROR
     assert found.sum_squares == pytest.approx(truth.sum_squares, rel=0.5)
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-60, 1e60])
+def test_beyond_the_bins_it_is_counted_in_the_last_ones(size: float) -> None:
+    x = _normal(0).clamp(-2.0, 2.0).double() * size
+    found, truth = _estimate(x), expected(x)
+    assert set(exponents_of(found)) == set(truth.exponents)
+    assert found.absmax == truth.absmax
+
+
+@pytest.mark.parametrize("dtype", [d for d in (getattr(torch, "float8_e4m3fn", None),) if d is not None])
+def test_what_torch_takes_no_extremes_of_is_looked_at_whole(dtype: torch.dtype) -> None:
+    assert draw(torch.ones(SIZE).to(dtype)) is None
 
 
 @pytest.mark.parametrize("period", [2, 5, 6, 64, 1024, SIZE // DRAWN])

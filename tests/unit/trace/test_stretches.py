@@ -108,6 +108,23 @@ def test_a_share_of_the_judged_steps_is_one_of_all() -> None:
     assert np.mean(np.array(limits) == 1.0) == pytest.approx(0.3, abs=0.06)
 
 
+def test_an_optimizer_that_steps_seldom_has_the_same_number_of_passes_each_time() -> None:
+    often = [("backward", {}), ("optimizer_step", {"target": "a"})]
+    seldom = [*often, ("optimizer_step", {"target": "b"}), ("zero_grad", {"target": "b"})]
+    table = _table([seldom if n % 100 == 99 else often for n in range(STEPS)])
+    judged = judged_calls(table, ())
+    assert judged.num_rows < table.num_rows / 2
+    passes = [sum(c.call == "backward" for c in t.calls) for t in taken_steps(_run(judged)) if t.optimizer == "b"]
+    assert passes
+    assert set(passes) == {100}
+
+
+def test_every_step_with_an_exception_is_kept() -> None:
+    failed = [*PLAIN, ("exception", {"error": "RuntimeError: no"})]
+    steps = [failed if 2000 <= n < 2010 else PLAIN for n in range(STEPS)]
+    assert set(range(2000, 2010)) <= set(_judged(_table(steps)))
+
+
 _TARGETS = st.sampled_from(["a", "b"])
 _CALLS = st.lists(st.tuples(st.sampled_from(["backward", "zero_grad", "unscale"]), _TARGETS), max_size=3)
 _PERIOD = st.lists(st.tuples(_CALLS, _TARGETS), min_size=1, max_size=6)
