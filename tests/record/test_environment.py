@@ -27,7 +27,7 @@ def test_a_run_tells_where_and_with_what(recording: Recording) -> None:
     assert (info.pid, info.host, info.cwd) == (os.getpid(), socket.gethostname(), str(Path.cwd()))
     assert info.command == tuple(sys.orig_argv)
     assert info.versions["torch"] == torch.__version__
-    assert info.recording == {"every": 7, "budget": 0.5}
+    assert info.recording == {"every": 7, "budget": 0.5, "sample_above": None}
     assert info.device.startswith(("cpu: ", "cuda: "))
     assert info.precision["float32_matmul_precision"] == torch.get_float32_matmul_precision()
     assert info.ended is not None
