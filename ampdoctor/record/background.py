@@ -83,13 +83,14 @@ class BackgroundWriter:
         if self._thread is None:
             self._write_out([step])
             return
+        size = step.bytes
         with self._changed:
-            if self._bytes and self._bytes + step.bytes > ROOM:
-                step = _given_up(step)
+            if self._bytes and self._bytes + size > ROOM:
+                step, size = _given_up(step), 0
             if self._rows > ROWS:
                 step = _bare(step)
             self._waiting.append(step)
-            self._bytes += step.bytes
+            self._bytes += size
             self._rows += len(step.rows)
             self._due = min(self._due, time.monotonic() + (SOON if soon else LATER))
             self._changed.notify_all()
@@ -157,10 +158,11 @@ class BackgroundWriter:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
             steps, self._waiting = self._waiting, []
             closing, self._due = self._closing, float("inf")
+            size, rows = self._bytes, self._rows  # what is counted so far is just what is taken
         self._write_out(steps)
         with self._changed:
-            self._bytes -= sum(step.bytes for step in steps)
-            self._rows -= sum(len(step.rows) for step in steps)
+            self._bytes -= size
+            self._rows -= rows
             self._changed.notify_all()
         return not closing
 

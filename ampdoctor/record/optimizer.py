@@ -130,8 +130,7 @@ class WeightExaminer:
         gradients = []
         for parameter in parameters:
             if parameter.grad is not None:
-                path, name = self._sites.parameter(parameter)
-                site = (path, "weight_grad", name)
+                site = self._site(parameter, "weight_grad")
                 added = self.sums.compared(parameter)
                 if added is None:
                     gradients.append((parameter.grad, site))
@@ -212,8 +211,8 @@ class WeightExaminer:
         gradient, extra = parameter.grad, None
         with torch.no_grad():
             update = parameter.detach().float() - before.float()
-            looked = parameter.dtype in HALVES and gradient is not None and measurable(gradient)
-            if looked and gradient is not None and understood(before, group, state):
+            followed = parameter.dtype in HALVES and understood(before, group, state)
+            if followed and gradient is not None and measurable(gradient):
                 counts = lost_update_counts(before, parameter.detach(), gradient, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
         tensors.add(update, self._site(parameter, "update"), extra=extra, dtype=parameter.dtype)

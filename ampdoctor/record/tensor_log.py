@@ -119,43 +119,36 @@ class TensorLog:
             self._observer(tensor, site, context.call)
         return row
 
-    def add_all(
-        self,
-        tensors: Iterable[tuple[torch.Tensor, tuple[str, str, str]]],
-        *,
-        scale: Scalar = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def add_all(self, tensors: Iterable[tuple[torch.Tensor, tuple[str, str, str]]], *, scale: Scalar = None) -> None:
         """Measure tensors and queue their rows as `add` does, but all at once: many are small, and calls cost more.
 
         Args:
             tensors: each with its site.
             scale: loss scale that multiplies the values.
-            dtype: what to call their dtype, where that is not their own.
         """
         plain: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
         described = []
         for tensor, site in tensors:
             found = described_as_it_is(tensor) if measurable(tensor) and not self.log.departed else None
             if found is None or self._observer is not None or tensor.numel() > self._sample_above:
-                self.add(tensor, site, scale=scale, dtype=dtype)
+                self.add(tensor, site, scale=scale)
             else:
                 plain.append((tensor, site))
                 described.append(found)
         if plain:
-            self._add_plain(plain, described, scale, dtype)
+            self._add_plain(plain, described, scale)
 
     def _add_plain(
         self,
         tensors: list[tuple[torch.Tensor, tuple[str, str, str]]],
         described: list[tuple[int, int, int]],
         scale: Scalar,
-        dtype: torch.dtype | None,
     ) -> None:
-        log, names = self.log, {kind: dtype_name(dtype or kind) for kind in {t.dtype for t, _ in tensors}}
+        log = self.log
         known = [
             _made(Known, (
-                log.micro_batch, log.next_seq(), *site, 0, names[tensor.dtype], tensor.shape, numel, None, True, None
+                log.micro_batch, log.next_seq(), *site, 0, dtype_name(tensor.dtype), tensor.shape, numel,
+                None, True, None,
             ))
             for (tensor, site), (_, _, numel) in zip(tensors, described, strict=True)
         ]  # fmt: skip

@@ -180,6 +180,19 @@ class Run:
         """All tensors: what is read of a long run is few enough to keep, and many rules ask for it."""
         return self._rows("tensors", TensorRow)
 
+    @cached_property
+    def marked_steps(self) -> list[list[int]]:
+        """The steps that something happened on, in order, by what happened."""
+        marked: dict[str, list[int]] = {}
+        for step in self.steps:
+            if step.reason is not None:
+                marked.setdefault(step.reason, []).append(step.step)
+            if step.loss is not None and not math.isfinite(step.loss):
+                marked.setdefault("loss", []).append(step.step)
+        for row in self.twin_steps:
+            marked.setdefault(f"twins: {row.reason}", []).append(row.step)
+        return list(marked.values())
+
     def _rows(self, name: str, row: type[_Row]) -> list[_Row]:
         return as_rows(self.table(name), row)
 
@@ -237,15 +250,14 @@ def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table,
     notices = [contents.notice] if contents.notice else []
     if name != "calls":
         return contents.table, notices
-    troubles = [step for steps in _marked(run) for step in (*steps[:EACH_END], *steps[-EACH_END:])]
+    troubles = [step for steps in run.marked_steps for step in (*steps[:EACH_END], *steps[-EACH_END:])]
     judged = judged_calls(contents.table, {*run.table("tensors")["step"].unique().to_pylist(), *troubles})
     run.judged_calls = judged.num_rows / max(contents.table.num_rows, 1)
     return judged, [*notices, *_left_out(judged, contents.table.num_rows, "calls", "each kind of step")]
 
 
 def _judged_tensors(run: Run, path: Path) -> tuple[pa.Table, list[str]]:
-    marked = _marked(run)
-    contents = read_stream(path, TABLES["tensors"], lambda held: chosen_steps(held, marked))
+    contents = read_stream(path, TABLES["tensors"], lambda held: chosen_steps(held, run.marked_steps))
     notices = [contents.notice] if contents.notice else []
     recorded = contents.table.num_rows + contents.left_out
     return contents.table, [*notices, *_left_out(contents.table, recorded, "tensors", "each kind of trouble")]
@@ -257,19 +269,6 @@ def _left_out(judged: pa.Table, recorded: int, what: str, kinds: str) -> list[st
     steps = len(judged["step"].unique())
     text = f"the run is long: {judged.num_rows} of {recorded} recorded {what} were judged, those of {steps} steps"
     return [f"{text}: its start and end, {kinds}, and steps in between"]
-
-
-def _marked(run: Run) -> list[list[int]]:
-    """Return the steps that something happened on, by what happened."""
-    marked: dict[str, list[int]] = {}
-    for step in run.steps:
-        if step.reason is not None:
-            marked.setdefault(step.reason, []).append(step.step)
-        if step.loss is not None and not math.isfinite(step.loss):
-            marked.setdefault("loss", []).append(step.step)
-    for row in run.twin_steps:
-        marked.setdefault(f"twins: {row.reason}", []).append(row.step)
-    return list(marked.values())
 
 
 def _alive(pid: int) -> bool:

@@ -23,7 +23,7 @@ LEAST_STEPS = 12
 """Steps that are judged however many rows they have."""
 
 EACH_END = 3
-"""Steps that are kept at each end of the run and of each kind of trouble."""
+"""Steps that are kept at each end of the run, of each kind of trouble and of each kind of step."""
 
 
 def chosen_steps(held: Mapping[int, Held], marked: Iterable[Sequence[int]]) -> set[int] | None:

@@ -14,6 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ampdoctor.trace.schema.calls import STEPS
+from ampdoctor.trace.selection import EACH_END
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -30,17 +33,12 @@ ALIKE = 16
 """Steps before a cut, at the least, that have to make the same calls as those before its other end; where an optimizer
 steps more seldom, as many as it has from one of its steps to the next."""
 
-EACH_END = 3
-"""Steps that are kept of each kind, at its begin and at its end, with those around them."""
-
 KINDS = 200
 """Kinds that steps are kept of, the rarest: where a number differs on every step, each step is a kind of its own."""
 
 _NOT_ITS_KIND = frozenset({"step", "seq"})
 
-_STEPS = ("scaler_step", "optimizer_step")
-
-_ALWAYS = ("backward", "unscale", "scaler_step", "optimizer_step", "update", "zero_grad")
+_ALWAYS = ("backward", "unscale", *STEPS, "update", "zero_grad")
 """Calls that are recorded on every step. Others are on examined steps only, or seldom."""
 
 _NULL = 1 << 20
@@ -110,7 +108,7 @@ def _splice(kept: NDArray[np.bool_], contexts: Hashes) -> None:
 
 def _longest_wait(calls: pa.Table, numbers: NDArray[np.int64]) -> int:
     """Return the most steps from one step of an optimizer to its next."""
-    made = calls.filter(pc.is_in(calls["call"], pa.array(_STEPS)))
+    made = calls.filter(pc.is_in(calls["call"], pa.array(STEPS)))
     longest = 0
     for optimizer in made["target"].unique().to_pylist():
         own = made["step"].filter(pc.equal(made["target"], optimizer)) if optimizer is not None else None

@@ -106,7 +106,7 @@ def _gradient_step(row: StepRow, scale: float, rows: Iterable[TensorRow]) -> Gra
     weights: list[GradientSite] = []
     vectors: list[GradientSite] = []
     for (_, role, _), group in groups.items():
-        histogram = histogram_of(group[0]) if len(group) == 1 else merge(histogram_of(r) for r in group)
+        histogram = merge(histogram_of(r) for r in group)
         if _is_vector(group[0]):
             vectors.append(GradientSite(group[0], histogram, 0.0))
             continue

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.trace.schema.calls import STEPS
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import CallRow, ScalerRow
-
-
-STEPS = ("scaler_step", "optimizer_step")
-"""The calls that make a step of an optimizer."""
 
 
 def when(row: CallRow | ScalerRow) -> tuple[int, int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.calls.order import STEPS, calls_in_order, reach_of
+from ampdoctor.analysis.calls.order import calls_in_order, reach_of
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.trace.schema.calls import STEPS
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from ampdoctor.trace.schema.columns import BOOL, FLOAT, INT, STRING, STRINGS, nullable, required, table
 
+STEPS = ("scaler_step", "optimizer_step")
+"""The calls that make a step of an optimizer."""
+
 
 @table("calls")
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,8 @@ from ampdoctor.trace.builder import RunBuilder
 from ampdoctor.trace.info import RunInfo, write_info
 from ampdoctor.trace.run import Run, open_run
 from ampdoctor.trace.schema import TABLES, CallRow
-from ampdoctor.trace.stretches import ALIKE, CALLS, EACH_END, KINDS, judged_calls
+from ampdoctor.trace.selection import EACH_END
+from ampdoctor.trace.stretches import ALIKE, CALLS, KINDS, judged_calls
 from ampdoctor.trace.writer import TraceWriter, prepare_folder
 from tests.unit.trace.rows import rows_of
 
