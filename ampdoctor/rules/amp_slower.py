@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ampdoctor.analysis.advice.cures import device_type
 from ampdoctor.analysis.forward.operations import operations
+from ampdoctor.analysis.half_used import any_autocast
 from ampdoctor.analysis.wording import counted, number, percent
 from ampdoctor.finding import Confidence, Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.formats import HALF_DTYPES
@@ -34,9 +35,10 @@ class _Work(NamedTuple):
         return self.casting / max(self.casting + self.computing, 1)
 
 
-def _run(elements: int, *, casts: int = 24) -> RunBuilder:
+def _run(elements: int, *, casts: int = 24, autocast: str | None = "bfloat16") -> RunBuilder:
     """A step of twelve layers, each with weight and bias cast to half."""
     run = RunBuilder(device="cuda: NVIDIA A100").step(loss=2.0).twin_step(kind="local")
+    run.tensor("layers.0", "activation", dtype="bfloat16", exponents={0: 8}, autocast=autocast)
     for layer in range(12):
         run.op("aten.addmm", f"layers.{layer}", numel=elements)
         run.op("aten.mm", f"layers.{layer}", direction="backward", calls=2, numel=2 * elements)
@@ -60,13 +62,14 @@ class AmpSlower(Rule):
         what follows it, or CUDA graphs, which take away the cost of starting. Else leave autocast off.
 
     Not to be mistaken for
-        A large model, where the casts vanish beside the matrix products. Half weights, which need no casts.
+        A large model, where the casts vanish beside the matrix products. Half weights, which need no casts. Casts that
+        the program makes itself, without autocast.
     """
 
     code = "AMP602"
     name = "amp-slower"
     severity = Severity.NOTE
-    needs = ("ops",)
+    needs = ("ops", "tensors")
     thresholds = {
         "elements": Threshold(
             10_000,
@@ -74,13 +77,19 @@ class AmpSlower(Rule):
         ),
         "cast_share": Threshold(0.25, "each cast to half has one back in the backward pass: half as many again"),
     }
-    HEALTHY = (Example("large tensors", lambda: _run(1_000_000)), Example("half weights", lambda: _run(256, casts=1)))
+    HEALTHY = (
+        Example("large tensors", lambda: _run(1_000_000)),
+        Example("half weights", lambda: _run(256, casts=1)),
+        Example("gradients that the program casts itself", lambda: _run(256, autocast=None)),
+    )
     SICK = (
         Example("tiny layers", lambda: _run(256)),
         Example("few casts to many operations, and all small", lambda: _run(4096, casts=13)),
     )
 
     def check(self, run: Run) -> Iterator[Finding]:
+        if not any_autocast(run):
+            return
         steps = [work for step in operations(run) if (work := _work(run, step)) is not None]
         slow = [
             work

@@ -48,6 +48,7 @@ class TwinMode(OwnMode):
         followers: who looks on.
         places: where in the program each operation is.
         on_error: told of an error of a follower.
+        clock: what `seconds` are measured by, in seconds.
 
     Attributes:
         operations: operations seen.
@@ -56,11 +57,18 @@ class TwinMode(OwnMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, followers: Sequence[Follower], places: Places, on_error: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        followers: Sequence[Follower],
+        places: Places,
+        on_error: Callable[[Exception], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         super().__init__()
         self._followers = followers
         self._places = places
         self._on_error = on_error
+        self._clock = clock
         self._kernels = Kernels(followers, self._in_force, self._look)
         self._on = True
         self._entered = 0
@@ -126,7 +134,7 @@ class TwinMode(OwnMode):
 
     def _look(self, act: Callable[..., Any], *args: Any) -> Any:
         """Return what `act`, which is ours, returns; None where it fails, which ends the second opinion."""
-        began = time.perf_counter()
+        began = self._clock()
         try:
             with LOCK:
                 return act(*args)
@@ -134,7 +142,7 @@ class TwinMode(OwnMode):
             self._fail(error)
             return None
         finally:
-            self.seconds += time.perf_counter() - began
+            self.seconds += self._clock() - began
 
     def _made_room(self, func: Any, error: torch.cuda.OutOfMemoryError) -> bool:
         """The run is out of memory, of which the followers have some: give it up.
