@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     from ampdoctor.finding import Finding
 
 
+class News:
+    """Knows the findings that were told: each is news once, and again where it has become worse.
+
+    A fault is the same as before if rule and source line are: its sites shift as the run goes on.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str | None], int] = {}
+
+    def is_news(self, finding: Finding) -> bool:
+        """Whether `finding` has not been told yet; from now on it has."""
+        key = (finding.code, finding.location.source)
+        before = self._told.get(key)
+        if before is not None and before <= finding.severity.rank:
+            return False
+        self._told[key] = finding.severity.rank
+        return True
+
+
 class Watcher:
     """Examines a run folder that is being written to, and tells each fault once.
 
@@ -31,13 +50,10 @@ class Watcher:
         self._folder = folder
         self._config = config
         self._seen: frozenset[tuple[str, int]] = frozenset()
-        self._told: dict[tuple[str, str | None], int] = {}
+        self._news = News()
 
     def poll(self) -> list[Finding]:
-        """Return the root findings of severity warning or error that are new since the last call, or worse than then.
-
-        A fault is the same as before if rule and source line are: its sites shift as the run goes on.
-        """
+        """Return the root findings of severity warning or error that are new since the last call, or worse by now."""
         present = self._sizes()
         if not present or present == self._seen:
             return []
@@ -46,15 +62,7 @@ class Watcher:
         except AmpDoctorError:
             return []
         self._seen = present
-        return [finding for finding in faults if self._is_news(finding)]
-
-    def _is_news(self, finding: Finding) -> bool:
-        key = (finding.code, finding.location.source)
-        before = self._told.get(key)
-        if before is not None and before <= finding.severity.rank:
-            return False
-        self._told[key] = finding.severity.rank
-        return True
+        return [finding for finding in faults if self._news.is_news(finding)]
 
     def _sizes(self) -> frozenset[tuple[str, int]]:
         try:
@@ -84,6 +92,21 @@ WITHIN_THE_TRAINING = Pace(interval_s=5.0, rest=50.0)
 """From the process that trains: 2 % of one core, which it holds the GIL for."""
 
 
+class _Turn:
+    """One of the things that are done again and again, each at the pace that its own cost allows."""
+
+    def __init__(self, look: Callable[[], None], pace: Pace) -> None:
+        self._look = look
+        self._pace = pace
+        self.due_s = time.perf_counter() + pace.interval_s
+
+    def take(self) -> None:
+        started_s = time.perf_counter()
+        self._look()
+        ended_s = time.perf_counter()
+        self.due_s = ended_s + max(self._pace.interval_s, self._pace.rest * (ended_s - started_s))
+
+
 class LiveFindings:
     """Polls a run folder from a thread of its own and passes every new finding on.
 
@@ -91,12 +114,15 @@ class LiveFindings:
         watcher: what to poll.
         tell: called with each finding, from that thread.
         pace: how often.
+        look: called from that thread at the same pace, for what others do beside the training.
     """
 
-    def __init__(self, watcher: Watcher, tell: Callable[[Finding], None], pace: Pace) -> None:
+    def __init__(
+        self, watcher: Watcher, tell: Callable[[Finding], None], pace: Pace, look: Callable[[], None] | None = None
+    ) -> None:
         self._watcher = watcher
         self._tell = tell
-        self._pace = pace
+        self._turns = [_Turn(act, pace) for act in (look, self._poll) if act is not None]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="ampdoctor-live", daemon=True)
 
@@ -111,13 +137,16 @@ class LiveFindings:
             self._thread.join(timeout=10.0)
 
     def _loop(self) -> None:
-        pause_s = self._pace.interval_s
-        while not self._stopped.wait(pause_s):
-            started_s = time.perf_counter()
-            try:
-                for finding in self._watcher.poll():
-                    if not self._stopped.is_set():
-                        self._tell(finding)
-            except Exception:  # noqa: BLE001 - looking on must not end the training
+        while self._turns:
+            turn = min(self._turns, key=lambda t: t.due_s)
+            if self._stopped.wait(max(turn.due_s - time.perf_counter(), 0.0)):
                 return
-            pause_s = max(self._pace.interval_s, self._pace.rest * (time.perf_counter() - started_s))
+            try:
+                turn.take()
+            except Exception:  # noqa: BLE001 - looking on must not end the training
+                self._turns.remove(turn)
+
+    def _poll(self) -> None:
+        for finding in self._watcher.poll():
+            if not self._stopped.is_set():
+                self._tell(finding)

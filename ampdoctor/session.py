@@ -15,15 +15,19 @@ from ampdoctor.errors import AmpDoctorError
 from ampdoctor.live import WITHIN_THE_TRAINING, LiveFindings, Watcher
 from ampdoctor.report.layout import Page, joined
 from ampdoctor.report.terminal import console, show, show_diagnosis, show_finding, tell
+from ampdoctor.sinks.pump import Pump
 from ampdoctor.trace.run import open_run
 from ampdoctor.trace.writer import prepare_folder
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from rich.console import Console
 
+    from ampdoctor.finding import Finding
     from ampdoctor.record.recorder import Recorder
+    from ampdoctor.sinks.base import Sink
 
 RUNS = Path("ampdoctor-runs")
 """Folder, in the working directory, that holds the runs nobody named a place for."""
@@ -52,6 +56,14 @@ def new_run_folder(name: str, out: str | os.PathLike[str] | None = None, *, forc
             pass  # prepare_folder tells it in one line
         prepare_folder(folder)
         return folder
+
+
+def discard(folder: Path) -> None:
+    """Leave no folder behind that was made for a run and stayed empty."""
+    if folder.parent == RUNS:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+            RUNS.rmdir()
 
 
 def conclude(folder: Path, to: Console) -> Diagnosis:
@@ -93,6 +105,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
     prove: bool | None = None,
     force: bool = False,
     report: bool = True,
+    sinks: Sequence[Sink] = (),
 ) -> Recorder:
     """Record the training in this process; use it as a context manager, or call `.start()` and `.stop()`.
 
@@ -108,6 +121,8 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
             early, one at each onset of trouble, and more within a hundredth of the time.
         force: replace an earlier run in `out`.
         report: print findings as they appear, and the diagnosis at the end, to stderr.
+        sinks: experiment trackers that get the numbers of each step, the findings and the diagnosis
+            (`ampdoctor.sinks`); of several ranks, give them to one.
 
     Raises:
         OutputExistsError: `out` holds something already.
@@ -115,7 +130,7 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
     """
     recorder = import_module("ampdoctor.record.recorder")
     folder = new_run_folder(Path(sys.argv[0] or "python").stem, out, force=force)
-    reporting = _Reporting() if report else None
+    reporting = _Reporting(sinks, printed=report) if report or sinks else None
     recording: Recorder = recorder.Recorder(
         folder,
         model=model,
@@ -132,30 +147,45 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
 
 
 class _Reporting:
-    """What `watch` prints. Nothing here may raise into the training."""
+    """What `watch` prints and passes on to sinks. Nothing here may raise into the training."""
 
-    def __init__(self) -> None:
+    def __init__(self, sinks: Sequence[Sink], *, printed: bool) -> None:
+        self._sinks = sinks
+        self._printed = printed
         self._live: LiveFindings | None = None
+        self._pump: Pump | None = None
 
     def opened(self, folder: Path) -> None:
         try:
+            self._pump = Pump(folder, self._sinks, _tell_failure) if self._sinks else None
             watcher = Watcher(folder, load_config(Path()))
-            self._live = LiveFindings(watcher, _tell_finding, WITHIN_THE_TRAINING)
+            look = self._pump.look if self._pump is not None else None
+            self._live = LiveFindings(watcher, self._tell_finding, WITHIN_THE_TRAINING, look)
             self._live.start()
         except Exception as error:  # noqa: BLE001 - never into the training
             _tell_failure("no findings while the run goes on", error)
 
     def closed(self, folder: Path) -> None:
+        diagnosis = None
         try:
             if self._live is not None:
                 self._live.stop()
-            conclude(folder, console(stderr=True))
+            diagnosis = self._diagnosis(folder)
         except Exception as error:  # noqa: BLE001 - never into the training
             _tell_failure(f"no diagnosis; try `ampdoctor diagnose {folder}`", error)
+        if self._pump is not None:
+            self._pump.finish(diagnosis)
 
+    def _diagnosis(self, folder: Path) -> Diagnosis:
+        if self._printed:
+            return conclude(folder, console(stderr=True))
+        return diagnose(open_run(folder), load_config(Path()))
 
-def _tell_finding(finding: Any) -> None:
-    show_finding(finding, console(stderr=True))
+    def _tell_finding(self, finding: Finding) -> None:
+        if self._printed:
+            show_finding(finding, console(stderr=True))
+        if self._pump is not None:
+            self._pump.finding(finding)
 
 
 def _tell_failure(what: str, error: Exception) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ampdoctor import __version__
-from ampdoctor.cli import demo, diagnose, explain, formats, run, whatif
+from ampdoctor.cli import attach, demo, diagnose, explain, export, formats, run, whatif
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report.terminal import console, tell
 
@@ -33,8 +33,10 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
+app.command()(attach.attach)
 app.command()(diagnose.diagnose)
 app.command()(whatif.whatif)
+app.command()(export.export)
 app.command()(explain.explain)
 app.command()(formats.formats)
 app.command()(demo.demo)

@@ -20,6 +20,7 @@ from ampdoctor.record.patching import Patches
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import tensors_in
 from ampdoctor.record.watch import WATCHERS
+from ampdoctor.record.watch.own_scalers import OwnScalers
 from ampdoctor.record.watch.penalty_gradients import PenaltyGradients
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class CallWatch:
         self._clips = Clips(state, self._log, scalers, self._held)
         self._penalties = PenaltyGradients(state, self._log)
         self._patches = Patches()
-        self._watchers = [self._penalties, *(watcher(state, self._log) for watcher in WATCHERS)]
+        own_scalers = OwnScalers(state, self._log, scalers, ends, self._meet)
+        self._watchers = [self._penalties, own_scalers, *(watcher(state, self._log) for watcher in WATCHERS)]
         self._handles: list[RemovableHandle] = []
         self._described: set[str] = set()
 

@@ -12,8 +12,8 @@ from ampdoctor.record.gradient_sums import GradientSums
 from ampdoctor.record.groups import groups_of, parameters_of, state_of
 from ampdoctor.record.half_state import HALF_STATE_COLUMNS, half_state_counts, half_states
 from ampdoctor.record.headroom import fits
+from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
-from ampdoctor.record.sites import live_instances
 from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import HALVES, dtype_name
 from ampdoctor.trace.schema import OptimizerRow
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 _WORKING_COPIES = 8
 """FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
 
-
 _WIDE = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
 """dtypes of weights whose updates are taken all at once, and as they are."""
+
+_HOOKS = "_optimizer_step_pre_hooks"
+"""What torch's __init__ makes. Wrappers of frameworks are of an optimizer's class and lack it: they tell no steps."""
 
 
 class OptimizerNames:
@@ -48,13 +50,16 @@ class OptimizerNames:
     def find(self) -> None:
         """Name every live optimizer."""
         for optimizer in live_instances(torch.optim.Optimizer):
-            if groups_of(optimizer):
+            if _HOOKS in vars(optimizer) and groups_of(optimizer):
                 self.name(optimizer)
 
     def name(self, optimizer: torch.optim.Optimizer) -> str:
-        """Return the optimizer's name."""
+        """Return the optimizer's name; a framework's wrapper goes by that of the optimizer which it steps."""
         known = self._names.get(id(optimizer))
         if known is None or known[0]() is not optimizer:
+            inner = _wrapped(optimizer)
+            if inner is not None:
+                return self.name(inner)
             known = (weakref.ref(optimizer), f"optimizer{next(self._numbers)}")
             self._names[id(optimizer)] = known
         self._take_parameters(optimizer, known[1])
@@ -81,6 +86,13 @@ class OptimizerNames:
         for ref, _ in self._names.values():
             if (optimizer := ref()) is not None:
                 yield optimizer
+
+
+def _wrapped(optimizer: Any) -> torch.optim.Optimizer | None:
+    """Return the optimizer that `optimizer` stands before; None where it is one itself."""
+    kind = torch.optim.Optimizer
+    wraps = issubclass(type(optimizer), kind) and _HOOKS not in vars(optimizer)
+    return next((one for one in vars(optimizer).values() if issubclass(type(one), kind)), None) if wraps else None
 
 
 class WeightExaminer:
