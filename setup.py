@@ -5,7 +5,10 @@ Automatic discovery cannot rename a folder, and two are: `dashboard/` is install
 common to claim in somebody's environment.
 """
 
+from pathlib import Path
+
 from setuptools import Extension, find_namespace_packages, setup
+from setuptools.command.build_py import build_py
 
 DASHBOARD = "ampdoctor_dashboard"
 SAMPLE_RUNS = "ampdoctor_sample_runs"
@@ -22,6 +25,24 @@ KERNEL = Extension(
     optional=True,
 )
 
+# Python executes this line of a .pth file whenever it starts: a training with AMPDOCTOR=arm in its environment can be
+# attached to without a debugger, and all others only look into their environment.
+ARM = 'import os; os.environ.get("AMPDOCTOR") == "arm" and __import__("ampdoctor")\n'
+
+
+class BuildWithArm(build_py):  # type: ignore[misc]
+    """Puts the .pth file beside the packages; an editable installation goes without."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            Path(self.build_lib, "ampdoctor-arm.pth").write_text(ARM, encoding="ascii")
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        own = [] if self.editable_mode else [str(Path(self.build_lib, "ampdoctor-arm.pth"))]
+        return [*super().get_outputs(include_bytecode), *own]
+
+
 # Namespace packages, because the folders of recipes and of the bootstrap are no packages of ours: they
 # hold scripts, and an `__init__.py` in them would be one file too many on the path of the user.
 setup(
@@ -32,6 +53,7 @@ setup(
         *(f"{DASHBOARD}.{name}" for name in find_namespace_packages("dashboard")),
         *(f"{SAMPLE_RUNS}.{name}" for name in find_namespace_packages("sample_runs")),
     ],
+    cmdclass={"build_py": BuildWithArm},
     ext_modules=[KERNEL],
     package_dir={DASHBOARD: "dashboard", SAMPLE_RUNS: "sample_runs"},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

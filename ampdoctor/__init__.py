@@ -5,6 +5,8 @@ Every public name is loaded on first use (PEP 562): importing ampdoctor loads ne
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         TraceCorruptError,
         UnknownRuleError,
     )
+    from ampdoctor.record.attached.armed import arm
     from ampdoctor.session import watch
     from ampdoctor.trace.run import Run, open_run
 
@@ -36,6 +39,7 @@ __all__ = [
     "TraceCorruptError",
     "UnknownRuleError",
     "__version__",
+    "arm",
     "diagnose",
     "open_run",
     "watch",
@@ -45,6 +49,7 @@ _HOMES = {
     "Diagnosis": "ampdoctor.engine",
     "Run": "ampdoctor.trace.run",
     "__version__": "ampdoctor._version",
+    "arm": "ampdoctor.record.attached.armed",
     "diagnose": "ampdoctor.engine",
     "open_run": "ampdoctor.trace.run",
     "watch": "ampdoctor.session",
@@ -61,3 +66,15 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _arm_if_asked() -> None:
+    if os.environ.get("AMPDOCTOR") != "arm":
+        return
+    try:
+        import_module(_HOMES["arm"]).arm()
+    except Exception as error:  # noqa: BLE001 - the program that is starting comes first
+        print(f"ampdoctor: not armed: {error}", file=sys.stderr)  # noqa: T201
+
+
+_arm_if_asked()

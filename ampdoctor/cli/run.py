@@ -15,7 +15,7 @@ from ampdoctor.config import load_config
 from ampdoctor.live import BESIDE_THE_TRAINING, LiveFindings, Watcher
 from ampdoctor.record.launch import Recording, finish, start
 from ampdoctor.report.terminal import console, show_finding, tell
-from ampdoctor.session import RUNS, conclude, new_run_folder, reason_of
+from ampdoctor.session import conclude, discard, new_run_folder, reason_of
 from ampdoctor.trace.info import FILE_NAME
 
 if TYPE_CHECKING:
@@ -114,10 +114,7 @@ def _recorded(folder: Path, returncode: int, to: Console) -> bool:
         with contextlib.suppress(OSError):  # a full disk: what was recorded can be diagnosed all the same
             finish(folder, returncode)
         return True
-    if folder.parent == RUNS:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-            RUNS.rmdir()
+    discard(folder)
     tell(
         "nothing was recorded: torch was not imported, or the recorder could not start (then it says so above)",
         to,

@@ -17,10 +17,9 @@ from ampdoctor.record.tether import die_with_launcher
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType, TracebackType
+    from types import ModuleType
 
 _TORCH = "torch"
-_OWN = __name__.partition(".")[0] + "."
 
 
 def install() -> None:
@@ -94,28 +93,11 @@ class _TorchLoader(Loader):
 
 
 def _record(recording: Recording) -> None:
-    from ampdoctor.record.guard import told
+    from ampdoctor.record.last_words import LastWords
     from ampdoctor.record.recorder import Recorder
 
-    recorder = Recorder(
-        recording.out,
-        every=recording.every,
-        budget=recording.budget,
-        sample_above=recording.sample_above,
-        prove=recording.prove,
-        strict=recording.strict or None,
-    ).start()
-    ahead = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Tell the recorder why the script ends, and show the user a traceback without our frames."""
-        recorder.noted(error)
-        recorder.stop(exception=told(error))
-        for link in _chain(error):
-            link.__traceback__ = _without_own_frames(link.__traceback__)
-        ahead(kind, error, _without_own_frames(trace))
-
-    sys.excepthook = hook
+    recorder = Recorder(recording.out, strict=recording.strict or None, **recording.settings())
+    LastWords(recorder.start()).listen()
 
 
 def _leave_word(recording: Recording, error: Exception) -> None:
@@ -126,30 +108,3 @@ def _leave_word(recording: Recording, error: Exception) -> None:
         write_info(recording.out, RunInfo(status="degraded", degraded=f"{type(error).__name__}: {error}"))
     except (ImportError, OSError):
         return
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return `error` and those that it came from: a traceback shows them all."""
-    found: list[BaseException] = []
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is not None and all(link is not other for other in found):
-            found.append(link)
-            waiting += [link.__cause__, link.__context__]
-    return found
-
-
-def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    while trace is not None and _is_own(trace):
-        trace = trace.tb_next
-    link = trace
-    while link is not None:
-        while link.tb_next is not None and _is_own(link.tb_next):
-            link.tb_next = link.tb_next.tb_next
-        link = link.tb_next
-    return trace
-
-
-def _is_own(trace: TracebackType) -> bool:
-    return str(trace.tb_frame.f_globals.get("__name__", "")).startswith(_OWN)

@@ -10,9 +10,10 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.tether import name_launcher
@@ -37,6 +38,7 @@ class Recording:
         sample_above: draw a sample of tensors on the CPU with more elements than that; None to count all.
         prove: second opinions on every examined step; False for none, None for those that the recorder deems worth it.
         strict: raise errors of the recorder into the training, for tests.
+        lead: whether it is the one that writes run.json; None where rank 0 does.
     """
 
     out: Path
@@ -45,6 +47,11 @@ class Recording:
     sample_above: int | None = None
     prove: bool | None = None
     strict: bool = False
+    lead: bool | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that a Recorder takes by the same names."""
+        return {k: v for k, v in asdict(self).items() if k not in {"out", "strict"}}
 
     def to_environment(self) -> str:
         """Return the settings as one string."""
@@ -82,6 +89,15 @@ def start(command: Sequence[str], recording: Recording) -> subprocess.Popen[byte
 def python_command(arguments: Sequence[str]) -> list[str]:
     """Return the command line that runs `arguments` with this interpreter."""
     return [sys.executable, *arguments]
+
+
+def lost(folder: Path) -> None:
+    """Stamp into run.json that a process that was no child of ours has ended, where it could not do so itself."""
+    from ampdoctor.trace.info import read_info, update_info
+
+    with suppress(AmpDoctorError, OSError):
+        if read_info(folder).status == "running":
+            update_info(folder, status="crashed")
 
 
 def finish(folder: Path, returncode: int) -> None:

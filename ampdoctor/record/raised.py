@@ -13,8 +13,8 @@ from torch import nn
 from torch.nn.modules import module as module_calls
 
 from ampdoctor.record.callsite import CallSite, call_site, is_the_users, shortened
+from ampdoctor.record.frames import variables_of
 from ampdoctor.record.guard import told
-from ampdoctor.record.sites import variables_of
 from ampdoctor.record.tensors import autocast_dtype, dtype_name
 
 if TYPE_CHECKING:

@@ -72,6 +72,7 @@ class Recorder:
         sample_above: draw a sample of tensors on the CPU with more elements than that; None to count all.
         prove: second opinions on every examined step; False for none, None for those that are worth it.
         strict: raise errors of ours instead of detaching; None for what AMPDOCTOR_STRICT says.
+        lead: whether this process writes run.json; None where it does as rank 0.
         on_open: called with the folder once recording has begun.
         on_close: called with the folder once it is complete.
     """
@@ -88,6 +89,7 @@ class Recorder:
         sample_above: int | None = None,
         prove: bool | None = None,
         strict: bool | None = None,
+        lead: bool | None = None,
         on_open: Callable[[Path], None] | None = None,
         on_close: Callable[[Path], None] | None = None,
     ) -> None:
@@ -96,9 +98,8 @@ class Recorder:
         self.folder = folder
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
-        self._run = RunFolder(folder, {"every": every, "budget": budget, "sample_above": sample_above})
-        self._schedule, self._alarms = Schedule(every, budget), Alarms()
-        self._sample_above = sample_above
+        self._run = RunFolder(folder, {"every": every, "budget": budget, "sample_above": sample_above}, lead=lead)
+        self._schedule, self._alarms, self._sample_above = Schedule(every, budget), Alarms(), sample_above
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
         sites = Sites(roots)
@@ -140,9 +141,19 @@ class Recorder:
                 self._scalers.name(scaler)
             self._calls.install()
             self._exit.around(os, "_exit", lambda *_: self._run.hurry(), lambda *_: None)
-            atexit.register(self._at_exit)
+            atexit.register(self.stop)
             forget_in_children(self)
         return self
+
+    @property
+    def active(self) -> bool:
+        """Whether it is recording."""
+        return self._state.active
+
+    @property
+    def completed(self) -> int:
+        """Steps that are over."""
+        return self._state.log.step
 
     def stop(self, *, exception: str | None = None) -> None:
         """Write what is left, take every hook off and complete the run folder."""
@@ -273,10 +284,7 @@ class Recorder:
         self._calls.remove()
         self._exit.undo()
         self._under_way.clear()
-        atexit.unregister(self._at_exit)
-
-    def _at_exit(self) -> None:
-        self.stop()
+        atexit.unregister(self.stop)
 
     def disown(self) -> None:
         """In a forked child, a data loader's worker for instance: record nothing, write nothing."""

@@ -25,11 +25,17 @@ class RunFolder:
 
     A launcher such as torchrun runs under the recorder as well as the training that it starts: whoever trains first
     claims the folder (per rank), and the others stay silent.
+
+    Args:
+        path: the folder.
+        recording: the settings, for run.json.
+        lead: whether this process writes run.json; None where it does as rank 0.
     """
 
-    def __init__(self, path: Path, recording: dict[str, Any]) -> None:
+    def __init__(self, path: Path, recording: dict[str, Any], *, lead: bool | None = None) -> None:
         self.path = path
         self.rank = int(os.environ.get("RANK", "0") or 0)
+        self._leads = self.rank == 0 if lead is None else lead
         self._recording = recording
         self._writer: BackgroundWriter | None = None
         self._info: RunInfo | None = None
@@ -88,7 +94,7 @@ class RunFolder:
         self.claimed = False
 
     def _claim(self) -> bool:
-        claim = self.path / (FILE_NAME if self.rank == 0 else f"{CLAIM}{self.rank}")
+        claim = self.path / (FILE_NAME if self._leads else f"{CLAIM}{self.rank}")
         try:
             os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
@@ -96,5 +102,5 @@ class RunFolder:
         return True
 
     def _write_info(self) -> None:
-        if self.rank == 0 and self._info is not None:
+        if self._leads and self._info is not None:
             write_info(self.path, self._info)

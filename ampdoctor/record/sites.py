@@ -7,49 +7,27 @@ it in the user's frames. The root that the optimizer trains gets no prefix where
 
 from __future__ import annotations
 
-import gc
-import inspect
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from ampdoctor.record.frames import variables_of
 from ampdoctor.record.groups import parameters_of
+from ampdoctor.record.live_objects import live_instances
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import FrameType
 
-_T = TypeVar("_T")
-
 _WRAPPER_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 _WRAPPERS_OF_MODULE = ("DistributedDataParallel", "DataParallel")
 """Classes that hold the user's model as `.module`; the path of a wrapped model is that of the bare one."""
 
-_LOOKS_AT_ITSELF = frozenset({"locals", "vars"})
-_REWRITTEN_BY_PYTEST = "@py_builtins"
-"""A name in code whose asserts pytest has rewritten; it calls `locals` where one fails, and keeps nothing."""
-
-_REFERENCES_OF_NOBODY_ELSE = 3
-"""To the dict of a frame's variables: the frame, our variable, the argument of getrefcount."""
-
 _MAX_SCANS = 8
 """A scan of all objects takes 0.1-0.6 s; models are made a few times at most."""
-
-
-def live_instances(kind: type[_T]) -> list[_T]:
-    """Return the live objects of `kind`; by `type`, because `isinstance` wakes up lazy proxies.
-
-    Which classes are meant is asked once a class, not once an object, of which there are half a million.
-    """
-    objects = gc.get_objects()
-    types = list(map(type, objects))
-    # By id: a metaclass may have made its classes unhashable.
-    numbers = list(map(id, types))
-    wanted = {number for number, found in dict(zip(numbers, types, strict=True)).items() if issubclass(found, kind)}
-    return [o for o, number in zip(objects, numbers, strict=True) if number in wanted]
 
 
 def parts(module: nn.Module, kind: str) -> dict[str, Any]:
@@ -209,21 +187,3 @@ def _user_scopes() -> Iterator[dict[str, Any]]:
             if frame.f_back is None or frame.f_code.co_name == "<module>":
                 yield dict(frame.f_globals)
         frame = frame.f_back
-
-
-def variables_of(frame: FrameType) -> dict[str, Any]:
-    """Return a copy of the variables of `frame`, leaving nothing behind in it.
-
-    Before Python 3.13 a function's frame keeps the dict that `f_locals` makes, and with it every variable's value, for
-    as long as the function runs: a batch, or a loss with its graph. So that dict is emptied again, which leaves the
-    variables themselves alone. A function that may hold its own `locals()` shares the dict and is not looked at.
-    """
-    kept = sys.version_info < (3, 13) and bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
-    names = set(frame.f_code.co_names)
-    if kept and names & _LOOKS_AT_ITSELF and _REWRITTEN_BY_PYTEST not in names:
-        return {}
-    variables = frame.f_locals
-    copy = dict(variables)
-    if kept and sys.getrefcount(variables) <= _REFERENCES_OF_NOBODY_ELSE:
-        variables.clear()
-    return copy

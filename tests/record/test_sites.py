@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from ampdoctor.record import sites as sites_module
+from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.sites import Sites, variable_name
 from tests.record import models
 
@@ -120,7 +121,7 @@ def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_modules_made_later_are_found_and_searches_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[type] = []
-    find = sites_module.live_instances
+    find = live_instances
 
     def search(kind: type) -> list[Any]:
         searches.append(kind)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ampdoctor.record.sites import live_instances
+from ampdoctor.record.live_objects import live_instances
 
 _SET_STANCE: Any = getattr(torch.compiler, "set_stance", None)
 """Torch has it since 2.6."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ampdoctor.record.sites import live_instances
+from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.twin.compare import comparison_vector, decode
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
 from tests.record.training import Outcome

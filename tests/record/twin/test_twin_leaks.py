@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.recorder import Recorder
-from ampdoctor.record.sites import live_instances
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.storages import TwinStorages

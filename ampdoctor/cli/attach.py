@@ -1,0 +1,112 @@
+"""`ampdoctor attach`: records a training that is already running, says what is wrong, and leaves it as it was."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ampdoctor.attach.entrance import enter
+from ampdoctor.attach.process import process
+from ampdoctor.attach.ranks import ranks_of
+from ampdoctor.attach.visit import Visit
+from ampdoctor.config import load_config
+from ampdoctor.live import BESIDE_THE_TRAINING, LiveFindings, Watcher
+from ampdoctor.record.launch import Recording, lost
+from ampdoctor.report.terminal import console, show_finding, tell
+from ampdoctor.session import conclude, discard, new_run_folder
+from ampdoctor.trace.info import FILE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from ampdoctor.attach.process import Process
+
+_LOOK_S = 0.2
+_LEAVE_S = 60.0
+
+
+def attach(
+    pid: Annotated[int, typer.Argument(metavar="PID", help="The training process.")],
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Detach after N steps; by default on Ctrl-C.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")] = None,
+    every: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Examine every Nth step; by default as the budget allows.")
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations.")
+    ] = 0.03,
+    prove: Annotated[
+        bool | None,
+        typer.Option(
+            "--prove/--no-prove",
+            help="Execute examined steps in other formats and loss scales as well: all of them, or none.",
+            show_default=False,
+        ),
+    ] = None,
+    all_ranks: Annotated[
+        bool, typer.Option("--all-ranks", help="Record all ranks of the training on this machine.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+) -> int:
+    """Record a training that is running already.
+
+    The process goes on as if nobody had looked: its numbers stay the same, and everything is taken off it at the end.
+    """
+    config = load_config(Path())
+    target = process(pid)
+    targets = ranks_of(target) if all_ranks else [target]
+    to = console(stderr=True)
+    folder = new_run_folder(f"attach-{pid}", out, force=force)
+    recording = Recording(out=folder, every=every, budget=budget, prove=prove)
+    with contextlib.ExitStack() as leaving:
+        leaving.callback(lambda: discard(folder))
+        visits = [_begin(one, replace(recording, lead=one is targets[0]), steps, to, leaving) for one in targets]
+        tell(f"attached to {', '.join(v.target.title for v in visits)}; recording to {folder}", to, style="dim")
+        live = LiveFindings(Watcher(folder, config), lambda finding: show_finding(finding, to), BESIDE_THE_TRAINING)
+        live.start()
+        leaving.callback(live.stop)
+        _follow(visits, to)
+    for error in filter(None, (visit.error for visit in visits)):
+        raise error
+    if not (folder / FILE_NAME).is_file():
+        tell("nothing was recorded: no step ended meanwhile", to)
+        return 0
+    if visits[0].lost():
+        lost(folder)
+    conclude(folder, to)
+    return 0
+
+
+def _begin(
+    target: Process, recording: Recording, steps: int | None, to: Console, leaving: contextlib.ExitStack
+) -> Visit:
+    visit = Visit(target, enter(target, lambda line: tell(line, to, style="dim")))
+    leaving.callback(visit.close)
+    visit.begin(recording, steps)
+    return visit
+
+
+def _follow(visits: Sequence[Visit], to: Console) -> None:
+    """Wait until all recordings are over; the first Ctrl-C ends them, the second one leaves at once."""
+    try:
+        _wait(visits)
+    except KeyboardInterrupt:
+        tell("detaching after the step at hand; Ctrl-C again to leave at once", to, style="dim")
+        for visit in visits:
+            visit.end()
+        with contextlib.suppress(KeyboardInterrupt):
+            _wait(visits)
+
+
+def _wait(visits: Sequence[Visit]) -> None:
+    for visit in visits:
+        while not visit.over.wait(_LOOK_S):
+            pass  # in short waits, so that Ctrl-C comes through

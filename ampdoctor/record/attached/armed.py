@@ -1,0 +1,80 @@
+"""An agent that waits in the training, at no cost, so that `ampdoctor attach` needs no debugger to come in."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import struct
+import threading
+from pathlib import Path
+
+from ampdoctor.record.attached.agent import serve
+from ampdoctor.record.attached.door import armed_address, folder, listen
+from ampdoctor.record.forks import forget_in_children
+
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group, as Linux tells them of the other end of a socket."""
+
+
+class _Armed:
+    """Listens, in a thread of its own that sleeps in the kernel."""
+
+    def __init__(self) -> None:
+        _sweep()
+        self._address = armed_address(os.getpid())
+        self._door = listen(self._address)
+        self._process = os.getpid()
+        atexit.register(self._leave)
+        threading.Thread(target=self._answer, name="ampdoctor-armed", daemon=True).start()
+        forget_in_children(self)
+
+    def disown(self) -> None:
+        """In a forked child: it has no such thread, and its number is another."""
+        self._door.close()
+
+    def _leave(self) -> None:
+        if os.getpid() == self._process:
+            self._address.unlink(missing_ok=True)
+
+    def _answer(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                visitor, _ = self._door.accept()
+                if _user_of(visitor) == os.getuid():
+                    serve(visitor)
+                else:
+                    visitor.close()
+
+
+_lock = threading.Lock()
+_armed: dict[int, _Armed] = {}
+
+
+def arm() -> None:
+    """Let `ampdoctor attach` into this process without a debugger, from now on until it ends.
+
+    A thread waits for it in the kernel; nothing else changes, and torch isn't imported for it. Only processes of the
+    same user are let in. Calling it again does nothing. `AMPDOCTOR=arm` in the environment does the same.
+
+    Raises:
+        AmpDoctorError: the folder for its socket can't be made.
+    """
+    with _lock:
+        if os.getpid() not in _armed:
+            _armed.clear()
+            _armed[os.getpid()] = _Armed()
+
+
+def _sweep() -> None:
+    """Remove what processes have left that were killed."""
+    for left in folder().glob("*.armed"):
+        if not Path("/proc", left.stem).exists():
+            left.unlink(missing_ok=True)
+
+
+def _user_of(visitor: socket.socket) -> int:
+    told = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(told)
+    return int(user)

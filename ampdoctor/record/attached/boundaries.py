@@ -1,0 +1,79 @@
+"""Where a training that nobody has recorded so far is between two steps, told on its own thread."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ampdoctor.record.frames import variables_of
+from ampdoctor.record.live_objects import live_instances
+from ampdoctor.record.patching import Patches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_STEP = "Optimizer.step#"
+"""How torch calls the region of a profile that an optimizer's step is."""
+
+_MOST_FRAMES = 64
+"""Between an optimizer's step and the scaler that makes it."""
+
+
+class Boundaries:
+    """Calls `reached` at each boundary.
+
+    A step ends when its optimizer has stepped, or, where a scaler makes it, with the scaler's `update`, which comes
+    on skipped steps too. Without any optimizer each backward pass ends one. Nothing is called from inside a hook: what
+    is registered there would change the hooks that torch is about to go through.
+
+    Args:
+        reached: must not raise.
+    """
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        self._reached = reached
+        self._patches = Patches()
+        self._process = os.getpid()
+        self._by_hand = False
+        scaler = torch.amp.GradScaler
+        self._steps_of_scalers = {inspect.unwrap(f).__code__ for f in (scaler.step, scaler._maybe_opt_step)}
+
+    def watch(self) -> None:
+        """Begin to look; from any thread."""
+        self._by_hand = not live_instances(torch.optim.Optimizer)
+        around = self._patches.around
+        around(torch.autograd.profiler.record_function, "__exit__", self._ends_step, self._left)
+        around(torch.amp.GradScaler, "update", _enabled, self._left)
+        around(torch.autograd, "backward", self._ends_step_by_hand, self._left)
+
+    def leave(self) -> None:
+        """Look no further."""
+        self._patches.undo()
+
+    def _left(self, ends: bool, _: Any, error: BaseException | None) -> None:
+        if ends and error is None and not torch.compiler.is_compiling() and os.getpid() == self._process:
+            self._reached()
+
+    def _ends_step(self, region: Any, *_: Any) -> bool:
+        return str(getattr(region, "name", "")).startswith(_STEP) and not self._in_scaler()
+
+    def _ends_step_by_hand(self, *_: Any, **__: Any) -> bool:
+        return self._by_hand
+
+    def _in_scaler(self) -> bool:
+        frame = sys._getframe(1)
+        for _ in range(_MOST_FRAMES):
+            if frame.f_code in self._steps_of_scalers:
+                return _enabled(variables_of(frame)["self"])
+            if frame.f_back is None:
+                return False
+            frame = frame.f_back
+        return False
+
+
+def _enabled(scaler: Any, *_: Any, **__: Any) -> bool:
+    return bool(scaler.is_enabled())

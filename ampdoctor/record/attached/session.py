@@ -1,0 +1,102 @@
+"""One recording of a process that was running already: begun, and ended, where its training is between two steps."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ampdoctor.record.attached.boundaries import Boundaries
+from ampdoctor.record.guard import told
+from ampdoctor.record.last_words import LastWords
+from ampdoctor.record.recorder import Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ampdoctor.record.launch import Recording
+
+PATIENCE_S = 20.0
+"""A training that has not ended a step for so long is not in one: an idle notebook, or its evaluation."""
+
+
+class Session:
+    """Records until it has been asked to stop, or enough steps are over.
+
+    Args:
+        recording: settings.
+        steps: end after so many; None for never.
+        tell: passes an event and what belongs to it on to whoever attached. Must not raise.
+    """
+
+    def __init__(self, recording: Recording, steps: int | None, tell: Callable[..., None]) -> None:
+        self._recording, self._steps, self._tell = recording, steps, tell
+        self._boundaries = Boundaries(self._at_boundary)
+        self._recorder: Recorder | None = None
+        self._last_words: LastWords | None = None
+        self._asked = False
+        self._lock = threading.Lock()
+        self.ended = threading.Event()
+
+    def begin(self) -> None:
+        """Have the training's thread begin to record where its next step begins."""
+        self._boundaries.watch()
+        self._tell("waiting")
+
+    def ask(self) -> None:
+        """Have it end where the step at hand does; where none ends for long, end it from here."""
+        self._asked = True
+        if self._recorder is None or not self.ended.wait(PATIENCE_S):
+            self._end()
+
+    def _at_boundary(self) -> None:
+        """On the training's thread, between two steps. Never raises."""
+        try:
+            if self.ended.is_set():
+                return
+            if self._recorder is None:
+                with self._lock:
+                    if not self._asked:
+                        self._start()
+            elif self._asked or self._is_over(self._recorder):
+                self._end()
+        except Exception as error:  # noqa: BLE001 - never into the training
+            self._boundaries.leave()
+            self._tell("refused", reason=told(error))
+            self.ended.set()
+
+    def _is_over(self, recorder: Recorder) -> bool:
+        return not recorder.active or (self._steps is not None and recorder.completed >= self._steps)
+
+    def _start(self) -> None:
+        # Ours have to come off first, to be the outermost ones afterwards: the recorder then sees a step's end first.
+        self._boundaries.leave()
+        recording = self._recording
+        self._recorder = Recorder(
+            recording.out,
+            strict=recording.strict or None,
+            on_open=lambda folder: self._tell("recording", folder=str(folder)),
+            on_close=self._closed,
+            **recording.settings(),
+        ).start()
+        self._last_words = LastWords(self._recorder)
+        self._last_words.listen()
+        self._boundaries.watch()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._boundaries.leave()
+            recorder, self._recorder = self._recorder, None
+            if recorder is not None:
+                recorder.stop()
+            self._closed()
+
+    def _closed(self, *_: Path) -> None:
+        """The recorder has stopped: because we did, or because the process ends."""
+        if self.ended.is_set():
+            return
+        self._boundaries.leave()
+        if self._last_words is not None:
+            self._last_words.leave()
+        self.ended.set()
+        self._tell("ended")
