@@ -31,6 +31,7 @@ class Visit:
 
     Attributes:
         target: the process.
+        recording: set once its first step has been recorded.
         over: set once nothing more will come.
         error: what has kept it from recording; None if nothing has.
     """
@@ -41,7 +42,7 @@ class Visit:
         self.error: AmpDoctorError | None = None
         self._answered = threading.Event()
         self._told_its_end = self._hung_up = False
-        self.over = threading.Event()
+        self.recording, self.over = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._listen, name="ampdoctor-attach", daemon=True)
 
     def begin(self, recording: Recording, steps: int | None) -> None:
@@ -104,6 +105,8 @@ class Visit:
             self.over.set()
         elif event == "waiting":
             self._answered.set()
+        elif event == "recording":
+            self.recording.set()
         elif event == "ended":
             self._told_its_end = True
             self.over.set()
