@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import torch
+from ampdoctor.record.stats import all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import torch
 
     from ampdoctor.record.log import Scalar
 
@@ -24,14 +26,4 @@ def broken(losses: Sequence[tuple[Scalar, Scalar]], parameters: Iterable[torch.T
     """
     if any(isinstance(loss, float) and not math.isfinite(loss) for loss, _ in losses):
         return True
-    gradients = [p.grad for p in parameters if p.grad is not None and _is_plain(p.grad)]
-    if not gradients:
-        return False
-    with torch.no_grad():
-        sizes = torch._foreach_norm(gradients, float("inf"))
-        return not bool(torch.isfinite(torch.stack([s.float() for s in sizes])).all())
-
-
-def _is_plain(gradient: torch.Tensor) -> bool:
-    kind = type(gradient) is torch.Tensor and gradient.layout is torch.strided
-    return kind and gradient.device.type == "cpu" and gradient.is_floating_point() and gradient.numel() > 0
+    return not all_finite(p.grad for p in parameters)

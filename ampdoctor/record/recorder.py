@@ -20,6 +20,7 @@ from ampdoctor.errors import AmpDoctorError
 from ampdoctor.record.accumulators.look import AccumulatorLook
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.calls import CallWatch
+from ampdoctor.record.collector import Collector
 from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.headroom import cuda_in_use, device_in_use
@@ -114,7 +115,7 @@ class Recorder:
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
         self._modules = self._state.modules = ModuleHooks(self._state, self._calls.noted)
-        self._exit = Patches()
+        self._exit, self._collector = Patches(), Collector()
         self._under_way: deque[tuple[StepLog, Transfer]] = deque()
         self._failed = self._stopped = False
         self._clock = time.perf_counter()
@@ -145,15 +146,9 @@ class Recorder:
             forget_in_children(self)
         return self
 
-    @property
-    def active(self) -> bool:
-        """Whether it is recording."""
-        return self._state.active
-
-    @property
-    def completed(self) -> int:
-        """Steps that are over."""
-        return self._state.log.step
+    def is_over(self, steps: int | None) -> bool:
+        """Whether it has stopped, or recorded so many steps."""
+        return not self._state.active or (steps is not None and self._state.log.step >= steps)
 
     def stop(self, *, exception: str | None = None) -> None:
         """Write what is left, take every hook off and complete the run folder."""
@@ -213,8 +208,9 @@ class Recorder:
         self._roundings.begin(log, busy=opinion is not None)
         busy = opinion is not None or self._roundings.places is not None
         self._accumulators.begin(log, busy=busy)
+        self._state.tensors = None
+        self._collector.turn(many=busy or reason is not None or self._accumulators.looking)
         if reason is None:
-            self._state.tensors = None
             self._state.weights.arm(None)
             self._modules.disarm()
             return
@@ -234,8 +230,8 @@ class Recorder:
             return
         if self._state.log.step == 0 and cuda_in_use():
             warm_up(device_in_use())  # between two steps; it counts for the first, like all that is done once
-        now = time.perf_counter()
-        wall, self._clock = now - self._clock, now
+        began, self._clock = self._clock, time.perf_counter()
+        wall = self._clock - began
         self._opinions.end(wall)
         self._roundings.end()
         self._accumulators.end(wall)
@@ -245,8 +241,10 @@ class Recorder:
         # What the first step takes, to find modules and to warm up, no schedule can save.
         self._schedule.account(wall, spent if log.step else 0.0, examined=log.examined)
         self._under_way.append((log, log.depart()))
+        following = log.step + 1
+        del log  # and with it the rows, unless they still wait for their numbers
         self._drain()
-        self._begin(log.step + 1)
+        self._begin(following)
 
     def _drain(self, *, wait: bool = False) -> None:
         """Write the steps whose numbers have arrived."""
@@ -276,6 +274,7 @@ class Recorder:
     def _detach(self) -> None:
         self._state.active = False
         self._state.tensors = None
+        self._collector.let_go()
         self._opinions.abandon()
         self._roundings.abandon()
         self._accumulators.remove()

@@ -162,13 +162,18 @@ class TensorLog:
                 self._later.append(Later(row, None, scale, None, ()))
 
     def rows(self, values: Values) -> TensorRows:
-        """Return the finished rows, once the step's numbers have arrived."""
+        """Return the finished rows, once the step's numbers have arrived; nothing is kept of them.
+
+        Hooks in the graph of the step know this object, and a loss that is kept keeps its graph.
+        """
         with self._lock:
-            known = list(self._known)
+            known, self._known = self._known, []
+            self._seen = {}
         arrived = {row: values.vector(key) for row, key in self._on_their_way.items() if row < len(known)}
         samples = {row: whole for row, whole in self._samples.items() if row < len(known)}
         measured = scaled_up(self._table.filled(len(known), arrived), samples)
         rows = TensorRows(self.log.step, known, self._later, measured, values)
+        self._table, self._later = StatisticsTable(), []
         for row in samples:
             rows.note("sampled", row, DRAWN)
             rows.note("sample_error", row, ERROR)

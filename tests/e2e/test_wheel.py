@@ -96,7 +96,7 @@ def test_no_bytecode_is_shipped(scripts: Path, wheel: Path, workspace: Path) -> 
 @pytest.mark.parametrize(("value", "armed"), [("arm", True), ("", False)])
 def test_a_process_is_armed_by_its_environment_alone(scripts: Path, workspace: Path, value: str, armed: bool) -> None:
     code = "import sys, threading; print('ampdoctor-armed' in [t.name for t in threading.enumerate()])"
-    command = ["/usr/bin/env", f"AMPDOCTOR={value}", scripts / "python", "-c", code]
+    command: list[str | Path] = ["/usr/bin/env", f"AMPDOCTOR={value}", scripts / "python", "-c", code]
     assert _run(command, cwd=workspace).strip() == str(armed)
     loaded = "import sys; print('ampdoctor' in sys.modules)"
     assert _run([*command[:-1], loaded], cwd=workspace).strip() == str(armed)

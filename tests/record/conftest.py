@@ -79,6 +79,7 @@ def hooks_in_place() -> dict[str, Any]:
     """Return everything in torch that a recorder may touch, as it is now."""
     handler = torch._dynamo.callback.callback_handler
     found: dict[str, Any] = {
+        "thresholds of the garbage collector": gc.get_threshold(),
         "torch.autograd.backward": torch.autograd.backward,
         "torch.autograd.grad": torch.autograd.grad,
         "Module.zero_grad": nn.Module.zero_grad,

@@ -58,6 +58,11 @@ class AccumulatorLook:
         self._follower: Accumulators | None = None
         self._mode: TwinMode | None = None
 
+    @property
+    def looking(self) -> bool:
+        """Whether it looks at the step at hand."""
+        return self._mode is not None
+
     def remove(self) -> None:
         """The recorder stops, perhaps in the middle of a step."""
         self._wanted = False

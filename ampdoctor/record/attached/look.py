@@ -10,7 +10,7 @@ from ampdoctor.record.recorder import Recorder
 
 def why_not() -> str | None:
     """Return what keeps this process from being recorded; None if nothing does."""
-    recorder = next((r for r in live_instances(Recorder) if r.active), None)
+    recorder = next((r for r in live_instances(Recorder) if not r.is_over(None)), None)
     if recorder is not None:
         return f"it is being recorded already, to {recorder.folder}"
     if not live_instances(torch.nn.Module) and not live_instances(torch.optim.Optimizer):

@@ -58,15 +58,12 @@ class Session:
                 with self._lock:
                     if not self._asked:
                         self._start()
-            elif self._asked or self._is_over(self._recorder):
+            elif self._asked or self._recorder.is_over(self._steps):
                 self._end()
         except Exception as error:  # noqa: BLE001 - never into the training
             self._boundaries.leave()
             self._tell("refused", reason=told(error))
             self.ended.set()
-
-    def _is_over(self, recorder: Recorder) -> bool:
-        return not recorder.active or (self._steps is not None and recorder.completed >= self._steps)
 
     def _start(self) -> None:
         # Ours have to come off first, to be the outermost ones afterwards: the recorder then sees a step's end first.

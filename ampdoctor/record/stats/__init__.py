@@ -4,7 +4,7 @@ Every implementation returns the same vector, so that the recorder can gather th
 one transfer (`layout`). `torch_ops` is the reference that is always there.
 """
 
-from ampdoctor.record.stats.cpu import compared, described_as_it_is
+from ampdoctor.record.stats.cpu import all_finite, compared, described_as_it_is
 from ampdoctor.record.stats.device import fast_vector
 from ampdoctor.record.stats.layout import EXTRA, HEADER, HIGHEST, LOWEST, Statistics, decode
 from ampdoctor.record.stats.table import Measured, StatisticsTable
@@ -19,6 +19,7 @@ __all__ = [
     "Measured",
     "Statistics",
     "StatisticsTable",
+    "all_finite",
     "compared",
     "decode",
     "described_as_it_is",

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from ampdoctor.record.stats.torch_ops import flat
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     Described = tuple[int, int, int]
     """What the kernel is told of a tensor: the number of its dtype, its address, its elements."""
 
     Measure = Callable[[int, int, int, int, int], int]
     Compare = Callable[[int, int, int, int, int, float, float, int], None]
+    Finite = Callable[[int, int], bool]
 
 try:
     from ampdoctor.record.stats import _kernel
 except ImportError:  # there was no compiler where ampdoctor was installed
     measure: Measure | None = None
     compare: Compare | None = None
+    finite: Finite | None = None
 else:
-    measure, compare = _kernel.measure, _kernel.compare
+    measure, compare, finite = _kernel.measure, _kernel.compare, _kernel.finite
 
 _KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """The dtypes that the kernel reads, by its number for them."""
@@ -78,3 +81,24 @@ def compared(values: torch.Tensor, twin: torch.Tensor, edges: tuple[float, float
         _KINDS[values.dtype], values.data_ptr(), twin.data_ptr(), values.numel(), threads, *edges, out.data_ptr()
     )  # fmt: skip
     return out
+
+
+def all_finite(tensors: Iterable[torch.Tensor | None]) -> bool:
+    """Whether no plain tensor of floating-point numbers on the CPU holds an inf or NaN; of others nothing is said."""
+    known: list[Described] = []
+    others: list[torch.Tensor] = []
+    # There may be hundreds on each step: all that is asked of each is asked in one place.
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
+            continue
+        kind = _KINDS.get(tensor.dtype)
+        if kind is not None and finite is not None and tensor.is_contiguous() and (data := tensor.data_ptr()):
+            known.append((kind, data, tensor.numel()))
+        elif tensor.is_floating_point() and tensor.numel():
+            others.append(tensor)
+    place = np.array(known, np.int64)
+    if known and finite is not None and not finite(place.ctypes.data, len(known)):
+        return False
+    with torch.no_grad():
+        sizes = torch._foreach_norm(others, float("inf")) if others else ()
+        return all(bool(torch.isfinite(s)) for s in sizes)

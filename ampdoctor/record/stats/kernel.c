@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "finite.h"
 #include "pairs.h"
 #include "scan.h"
 
@@ -97,6 +98,13 @@ static int64_t put(const Statistics *found, double *row, int64_t *bins) {
     return end - first;
 }
 
+/* Whether (kind, address, elements) can be no tensor; an exception is set then. */
+static int is_wrong(const int64_t *tensor) {
+    if (tensor[0] >= FP32 && tensor[0] <= BF16 && tensor[2] >= 0) return 0;
+    PyErr_SetString(PyExc_ValueError, "no such kind or size");
+    return 1;
+}
+
 /* measure(tensors, count, threads, rows, bins): `tensors` is the address of (kind, address, elements) as int64, `rows`
    that of COLUMNS doubles for each and `bins` that of room for BINS int64 for each. Returns the bins written. */
 static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t given) {
@@ -117,10 +125,7 @@ static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t 
     }
     for (long long n = 0; n < count; n++) {
         const int64_t *tensor = tensors + 3 * n;
-        if (tensor[0] < FP32 || tensor[0] > BF16 || tensor[2] < 0) {
-            PyErr_SetString(PyExc_ValueError, "no such kind or size");
-            return NULL;
-        }
+        if (is_wrong(tensor)) return NULL;
         Share whole;
         memset(&whole, 0, sizeof whole);
         whole.kind = (Kind)tensor[0], whole.data = (const void *)(intptr_t)tensor[1], whole.to = tensor[2];
@@ -154,8 +159,33 @@ static PyObject *py_compare(PyObject *module, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
+/* finite(tensors, count): whether all elements of all `tensors`, as for measure, are finite. */
+static PyObject *py_finite(PyObject *module, PyObject *const *args, Py_ssize_t given) {
+    (void)module;
+    if (given != 2) {
+        PyErr_SetString(PyExc_TypeError, "finite(tensors, count)");
+        return NULL;
+    }
+    const int64_t *tensors = PyLong_AsVoidPtr(args[0]);
+    long long count = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred()) return NULL;
+    if (tensors == NULL) {
+        PyErr_SetString(PyExc_ValueError, "no such place");
+        return NULL;
+    }
+    for (long long n = 0; n < count; n++)
+        if (is_wrong(tensors + 3 * n)) return NULL;
+    int finite = 1;
+    Py_BEGIN_ALLOW_THREADS
+    for (long long n = 0; n < count && finite; n++)
+        finite = all_finite((Kind)tensors[3 * n], (const void *)(intptr_t)tensors[3 * n + 1], tensors[3 * n + 2]);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(finite);
+}
+
 static PyMethodDef methods[] = {
     {"compare", (PyCFunction)(void (*)(void))py_compare, METH_FASTCALL, "Write how a tensor compares with its twin."},
+    {"finite", (PyCFunction)(void (*)(void))py_finite, METH_FASTCALL, "Whether all elements of tensors are finite."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "Write the statistics of tensors."},
     {NULL, NULL, 0, NULL},
 };
