@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test lint docs bless confusion bench clean
+.PHONY: help demo check test debugger lint docs bless confusion bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,7 +17,9 @@ demo: $(READY) ## Run the failing sample, its diagnosis and its cure
 check: lint test ## Everything CI checks
 
 # One thread: sums come out in one order, so golden outputs hold on any number of cores.
-test: $(READY) ## Run the tests; ARGS="-k name" goes on to pytest
+# Compiled once, as most tests start processes and some environments keep Python from compiling for itself.
+test: $(READY) debugger ## Run the tests; ARGS="-k name" goes on to pytest
+	$(BIN)/python -m compileall -q ampdoctor
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 lint: $(READY) ## Format check, lint, types, layers, spelling
@@ -39,6 +41,10 @@ bench: $(READY) ## Measure what recording costs
 clean: ## Remove what builds and tools leave behind (not .venv, not recorded runs)
 	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+# Attaching to a process is tested with a real debugger, where there is one or root can install it.
+debugger:
+	@command -v gdb >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y gdb; } >/dev/null || true
 
 $(READY): pyproject.toml setup.py constraints.txt ampdoctor/_version.py $(wildcard ampdoctor/record/stats/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
