@@ -51,5 +51,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def place(name: str) -> str:
-    """Return a module or parameter as it is set in text."""
+    """Return a module or parameter as it is set in text; the outermost module has no name."""
+    if not name:
+        return "the model as a whole"
     return name if name == "the loss" else f"`{name}`"

@@ -13,7 +13,7 @@ from ampdoctor.analysis.backward.overflow import backward_overflows
 from ampdoctor.analysis.columns import nonfinite_steps, recorded_dtypes, trains_in_fp16
 from ampdoctor.analysis.loss import loss_curve
 from ampdoctor.analysis.memo import once_per_run
-from ampdoctor.analysis.wording import counted, number, percent, scale_code, scale_text
+from ampdoctor.analysis.wording import counted, number, percent, place, scale_code, scale_text
 from ampdoctor.trace.builder import RunBuilder
 
 if TYPE_CHECKING:
@@ -165,3 +165,7 @@ def test_cures_are_python_for_the_run_at_hand(device: str, dtype: str) -> None:
     assert ("model.float()" in fixes[0].code) == (dtype == "float16")
     assert ("native BF16" in fixes[1].expected) == ("T4" in device)
     assert '"body.0"' in fixes[2].code
+
+
+def test_the_outermost_module_has_no_name() -> None:
+    assert [place(name) for name in ("", "head", "the loss")] == ["the model as a whole", "`head`", "the loss"]
