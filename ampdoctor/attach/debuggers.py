@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ def run_in(target: Process, source: str, work: Path) -> None:
     for name, command in _DEBUGGERS.items():
         path = shutil.which(name)
         if path is not None:
-            _run([path, *command(target.pid, page)], target)
+            _run([path, *command(target.pid, page)], target, work)
             return
     raise AmpDoctorError(
         "attaching to a running process needs a debugger, and there is neither gdb nor lldb",
@@ -91,21 +92,44 @@ def _mapping(page: Path) -> str:
 _DEBUGGERS: dict[str, Callable[[int, Path], Sequence[str]]] = {"gdb": _gdb, "lldb": _lldb}
 
 
-def _run(command: Sequence[str], target: Process) -> None:
+def _run(command: Sequence[str], target: Process, work: Path) -> None:
+    said = work / "said"
+    # A debugger that dies in the middle leaves the process in the middle of a call that it never made. So ours is in a
+    # session of its own, where Ctrl-C doesn't reach it, and writes to a file, where it can go on when we are killed.
+    with said.open("wb") as output:
+        debugger = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
     try:
-        # In a session of its own: Ctrl-C is for us, and a debugger that dies in the middle leaves a stopped process.
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", timeout=_TIMEOUT_S, check=False, start_new_session=True,
-        )  # fmt: skip
+        _see_it_out(debugger)
     except subprocess.TimeoutExpired:
         raise AmpDoctorError(f"the debugger has not come to an end with {target.title}") from None
-    if _DONE not in done.stdout:
-        raise AmpDoctorError(*_why(done.stdout, target, Path(command[0]).name))
+    printed = said.read_text(encoding="utf-8", errors="replace")
+    if _DONE not in printed:
+        raise AmpDoctorError(*_why(printed, target, Path(command[0]).name))
+
+
+def _see_it_out(debugger: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of `debugger`, and let whoever is in a hurry go only then."""
+    interrupted: KeyboardInterrupt | None = None
+    until_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            debugger.wait(max(0.0, until_s - time.monotonic()))
+            break
+        except KeyboardInterrupt as error:
+            interrupted = error
+        except subprocess.TimeoutExpired:
+            debugger.terminate()  # on which it leaves the process first
+            raise
+    if interrupted is not None:
+        raise interrupted
 
 
 def _why(output: str, target: Process, name: str) -> tuple[str, str]:
     """Return what went wrong and what helps, from what the debugger has printed."""
+    if target.ended():
+        return f"{target.title} has ended", ""
     tracer = target.status("TracerPid")
     if tracer not in ("", "0"):
         return f"{target.title} is being debugged by process {tracer}", "leave that debugger first"

@@ -54,8 +54,9 @@ class Visit:
         settings = {**asdict(recording), "out": str(recording.out.resolve())}
         self._say({"recording": settings, "steps": steps})
         self._thread.start()
-        while not self._answered.wait(_LOOK_S):
-            pass  # in short waits, so that Ctrl-C comes through
+        while not self._answered.wait(_LOOK_S):  # in short waits, so that Ctrl-C comes through
+            if self.wait(0.0) and not self._answered.wait(_LOOK_S):
+                raise AmpDoctorError(self._ended_too_soon())
         if self.error is not None:
             raise self.error
 
@@ -71,6 +72,16 @@ class Visit:
                 return True
             time.sleep(_LOOK_S)
         return False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is over, or for so long; return whether it is.
+
+        A process that has ended may have left its end of the connection to others that it had started.
+        """
+        if not self.over.wait(seconds) and self.target.ended():
+            self._hung_up = not self._told_its_end
+            self.over.set()
+        return self.over.is_set()
 
     def close(self) -> None:
         """Go, whatever the process does then: it ends the recording after the step at hand as well."""
@@ -92,10 +103,13 @@ class Visit:
         except (OSError, ValueError):
             pass  # it went
         if not self._answered.is_set():
-            self.error = AmpDoctorError(f"{self.target.title} ended before it could be recorded")
+            self.error = AmpDoctorError(self._ended_too_soon())
         self._hung_up = not self._told_its_end
         self._answered.set()
         self.over.set()
+
+    def _ended_too_soon(self) -> str:
+        return f"{self.target.title} ended before it could be recorded"
 
     def _hear(self, told: dict[str, Any]) -> None:
         event = told["event"]

@@ -108,5 +108,5 @@ def _follow(visits: Sequence[Visit], to: Console) -> None:
 
 def _wait(visits: Sequence[Visit]) -> None:
     for visit in visits:
-        while not visit.over.wait(_LOOK_S):
+        while not visit.wait(_LOOK_S):
             pass  # in short waits, so that Ctrl-C comes through

@@ -47,11 +47,14 @@ def _reachable() -> list[Any]:
     """Return what hangs on the variables of the functions that run, and on those of the script."""
     seen: set[int] = set()
     found: list[Any] = []
-    waiting = list(_variables())
+    waiting: list[Any] = list(_variables())
     while waiting and len(found) < _MOST:
         held = gc.get_referents(*waiting)
         waiting = []
         for one in held:
+            if type(one) is FunctionType and id(one) not in seen:
+                seen.add(id(one))
+                waiting += one.__closure__ or ()  # what it was made with, a model for instance, and not its globals
             if id(one) not in seen and not issubclass(type(one), _LEADS_ANYWHERE):
                 seen.add(id(one))
                 waiting.append(one)

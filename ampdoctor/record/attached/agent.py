@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
+import socket
 import sys
 import threading
 import time
@@ -18,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from ampdoctor.record.launch import Recording
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator
 
     from ampdoctor.record.attached.session import Session
@@ -28,9 +29,20 @@ _LOOK_S = 0.1
 _busy = threading.Lock()
 """One recording at a time."""
 
+_guests: dict[socket.socket, Session | None] = {}
+"""Who is here, and what is recorded for them."""
+
 
 def serve(connection: socket.socket) -> None:
     """Do what the visitor at the other end of `connection` asks for, until it goes. Never raises."""
+    _guests[connection] = None
+    try:
+        _answer(connection)
+    finally:
+        _guests.pop(connection, None)
+
+
+def _answer(connection: socket.socket) -> None:
     with contextlib.suppress(OSError), connection:
         tell = _Teller(connection)
         if not _busy.acquire(blocking=False):
@@ -44,6 +56,24 @@ def serve(connection: socket.socket) -> None:
             _busy.release()
 
 
+def _forget_all() -> None:
+    """In a forked child, which has our thread's things and not the thread: it is as if nobody had come.
+
+    A connection that it kept would keep the visitor waiting when the process that it belongs to has died.
+    """
+    global _busy  # noqa: PLW0603 - it is held by a thread that isn't here
+    _busy = threading.Lock()
+    for connection, session in list(_guests.items()):
+        connection.close()
+        if session is not None:
+            session.disown()
+    _guests.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
 class _Teller:
     """Sends events; the training's thread calls it as well, so that it neither raises nor waits long."""
 
@@ -54,7 +84,8 @@ class _Teller:
     def __call__(self, event: str, **more: Any) -> None:
         line = json.dumps({"event": event, **more}) + "\n"
         with self._lock, contextlib.suppress(OSError):
-            self._connection.sendall(line.encode())
+            # Where the user lets SIGPIPE kill the process, a visitor that has gone would.
+            self._connection.sendall(line.encode(), socket.MSG_NOSIGNAL)
 
 
 def _serve(connection: socket.socket, tell: _Teller) -> None:
@@ -66,6 +97,8 @@ def _serve(connection: socket.socket, tell: _Teller) -> None:
     session = _begin(wanted, tell)
     if session is None:
         return
+    _guests[connection] = session
+    session.begin()
     for line in lines:
         if line.get("stop"):
             break
@@ -86,9 +119,7 @@ def _begin(wanted: dict[str, Any], tell: _Teller) -> Session | None:
         tell("refused", reason=reason, children=True)
         return None
     recording = wanted["recording"]
-    session = Session(Recording(**{**recording, "out": Path(recording["out"])}), wanted["steps"], tell)
-    session.begin()
-    return session
+    return Session(Recording(**{**recording, "out": Path(recording["out"])}), wanted["steps"], tell)
 
 
 def _torch_is_there() -> bool:

@@ -39,11 +39,12 @@ class _Armed:
             self._address.unlink(missing_ok=True)
 
     def _answer(self) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), self._door:  # where nobody answers any more, nobody can knock
             while True:
                 visitor, _ = self._door.accept()
                 if _user_of(visitor) == os.getuid():
-                    serve(visitor)
+                    # Each in a thread of its own: the second is to be told that there is a first.
+                    threading.Thread(target=serve, args=[visitor], name="ampdoctor-attached", daemon=True).start()
                 else:
                     visitor.close()
 

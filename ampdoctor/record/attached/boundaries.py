@@ -15,6 +15,7 @@ from ampdoctor.record.patching import Patches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 _STEP = "Optimizer.step#"
 """How torch calls the region of a profile that an optimizer's step is."""
@@ -26,9 +27,10 @@ _MOST_FRAMES = 64
 class Boundaries:
     """Calls `reached` at each boundary.
 
-    A step ends when its optimizer has stepped, or, where a scaler makes it, with the scaler's `update`, which comes
-    on skipped steps too. Without any optimizer each backward pass ends one. Nothing is called from inside a hook: what
-    is registered there would change the hooks that torch is about to go through.
+    A step ends when its optimizer has stepped, or, where a scaler makes it, with the scaler's `update`, which comes on
+    skipped steps too. Where the same optimizer steps again and no `update` was seen, none will be: the user's scaler
+    has one of its own, or none. Without any optimizer each backward pass ends one. Nothing is called from inside a
+    hook: what is registered there would change the hooks that torch is about to go through.
 
     Args:
         reached: must not raise.
@@ -39,6 +41,7 @@ class Boundaries:
         self._patches = Patches()
         self._process = os.getpid()
         self._by_hand = False
+        self._awaiting_update: set[int] = set()
         scaler = torch.amp.GradScaler
         self._steps_of_scalers = {inspect.unwrap(f).__code__ for f in (scaler.step, scaler._maybe_opt_step)}
 
@@ -47,7 +50,7 @@ class Boundaries:
         self._by_hand = not live_instances(torch.optim.Optimizer)
         around = self._patches.around
         around(torch.autograd.profiler.record_function, "__exit__", self._ends_step, self._left)
-        around(torch.amp.GradScaler, "update", _enabled, self._left)
+        around(torch.amp.GradScaler, "update", self._updates, self._left)
         around(torch.autograd, "backward", self._ends_step_by_hand, self._left)
 
     def leave(self) -> None:
@@ -59,21 +62,41 @@ class Boundaries:
             self._reached()
 
     def _ends_step(self, region: Any, *_: Any) -> bool:
-        return str(getattr(region, "name", "")).startswith(_STEP) and not self._in_scaler()
+        try:
+            return str(getattr(region, "name", "")).startswith(_STEP) and not self._update_will_end_it()
+        except Exception:  # noqa: BLE001 - the scaler is the user's, and so is what is wrapped around it
+            return False
+
+    def _updates(self, scaler: Any, *_: Any, **__: Any) -> bool:
+        self._awaiting_update.clear()
+        return _enabled(scaler)
 
     def _ends_step_by_hand(self, *_: Any, **__: Any) -> bool:
         return self._by_hand
 
-    def _in_scaler(self) -> bool:
-        frame = sys._getframe(1)
+    def _update_will_end_it(self) -> bool:
+        variables = self._variables_of_scaler_step()
+        if not _enabled(variables.get("self")):
+            return False
+        optimizer = id(variables.get("optimizer"))
+        again = optimizer in self._awaiting_update
+        self._awaiting_update.add(optimizer)
+        return not again
+
+    def _variables_of_scaler_step(self) -> dict[str, Any]:
+        frame: FrameType | None = sys._getframe(1)
         for _ in range(_MOST_FRAMES):
-            if frame.f_code in self._steps_of_scalers:
-                return _enabled(variables_of(frame)["self"])
-            if frame.f_back is None:
-                return False
+            if frame is None:
+                break
+            # A function that the user has put in its place may have no such variable.
+            if frame.f_code in self._steps_of_scalers and "self" in (variables := variables_of(frame)):
+                return variables
             frame = frame.f_back
+        return {}
+
+
+def _enabled(scaler: Any) -> bool:
+    try:
+        return scaler is not None and bool(scaler.is_enabled())
+    except Exception:  # noqa: BLE001 - a class of the user's
         return False
-
-
-def _enabled(scaler: Any, *_: Any, **__: Any) -> bool:
-    return bool(scaler.is_enabled())

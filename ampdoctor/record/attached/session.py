@@ -49,6 +49,13 @@ class Session:
         if self._recorder is None or not self.ended.wait(PATIENCE_S):
             self._end()
 
+    def disown(self) -> None:
+        """In a forked child, whose recorder sees to itself: leave it as it would be."""
+        self.ended.set()
+        self._boundaries.leave()
+        if self._last_words is not None:
+            self._last_words.leave()
+
     def _at_boundary(self) -> None:
         """On the training's thread, between two steps. Never raises."""
         try:
