@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,6 +39,10 @@ class Follower(Protocol):
         """Return what to call with the result, or None."""
 
 
+class TimeIsUpError(Exception):
+    """A step has more operations than there is time to look at; no defect of anybody's."""
+
+
 class TwinMode(OwnMode):
     """Executes each operation as it is, and lets the followers do theirs around it.
 
@@ -49,6 +54,7 @@ class TwinMode(OwnMode):
         places: where in the program each operation is.
         on_error: told of an error of a follower.
         clock: what `seconds` are measured by, in seconds.
+        limit_s: the followers are told off (TimeIsUpError) once they have taken so long.
 
     Attributes:
         operations: operations seen.
@@ -63,12 +69,13 @@ class TwinMode(OwnMode):
         places: Places,
         on_error: Callable[[Exception], None],
         clock: Callable[[], float] = time.perf_counter,
+        limit_s: float = math.inf,
     ) -> None:
         super().__init__()
         self._followers = followers
         self._places = places
         self._on_error = on_error
-        self._clock = clock
+        self._clock, self._limit_s = clock, limit_s
         self._kernels = Kernels(followers, self._in_force, self._look)
         self._on = True
         self._entered = 0
@@ -127,6 +134,8 @@ class TwinMode(OwnMode):
             if kind.__torch_dispatch__ is not _PLAIN:
                 return NotImplemented  # it wraps tensors: what it does with those comes by here as well
         self.operations += 1
+        if self.seconds > self._limit_s:
+            raise TimeIsUpError(f"looking at its operations took longer than {self._limit_s:.0f} seconds")
         if not self._kernels.watched:
             self._kernels.watch()
         operation = Operation(func, args, kwargs, traits_of(func), self._places.current())

@@ -7,6 +7,7 @@ the run's doing in every world.
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from ampdoctor.record.twin.eager import Eagerly
 from ampdoctor.record.twin.formulas import Formulas
 from ampdoctor.record.twin.local.local_twins import LocalTwins
 from ampdoctor.record.twin.loss_twin import LossTwin
-from ampdoctor.record.twin.mode import TwinMode
+from ampdoctor.record.twin.mode import TimeIsUpError, TwinMode
 from ampdoctor.record.twin.place import Places
 from ampdoctor.record.twin.plan import START
 from ampdoctor.record.twin.worlds import Worlds, named, reason_of
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.twin.mode import Follower
     from ampdoctor.record.twin.plan import Plan
+
+
+LIMIT_S = 120.0
+LIMITS_S = {START: 30.0, "asked": math.inf}
+"""Seconds that one may take, by its reason: a step of an LSTM under LBFGS has a million operations."""
 
 
 class SecondOpinion:
@@ -54,7 +60,7 @@ class SecondOpinion:
             self._followers.insert(-1, self._loss)
         self.places = Places(lines=True, site=full_call_site)
         lookers = self._followers if also is None else [*self._followers, also]
-        self._mode = TwinMode(lookers, self.places, self._failed)
+        self._mode = TwinMode(lookers, self.places, self._failed, limit_s=LIMITS_S.get(plan.reason, LIMIT_S))
         self._formulas = Formulas(self._mode, self._worlds.carried, guard)
         self._eagerly = Eagerly()
         self._declined = plan.declined
@@ -150,7 +156,8 @@ class SecondOpinion:
         """A follower failed: the run goes on without it."""
         self._declined = reason_of(error)
         self._release()
-        if self._guard.strict and not isinstance(error, torch.cuda.OutOfMemoryError):
+        self._guard.set_beneath(None)  # even a mode that does nothing has Python called for every operation
+        if self._guard.strict and not isinstance(error, (torch.cuda.OutOfMemoryError, TimeIsUpError)):
             raise error
 
     def _release(self) -> None:

@@ -12,6 +12,7 @@ from ampdoctor.record.tensors import HALVES
 from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.counterfactual import FP32
 from ampdoctor.record.twin.kinds import values_of
+from ampdoctor.record.twin.mode import TimeIsUpError
 from ampdoctor.record.twin.rows import TwinRows, World
 from ampdoctor.record.twin.storages import Budget, NotTwinnable
 
@@ -129,4 +130,6 @@ def reason_of(error: Exception) -> str:
     """Return why a second opinion ended, in one line."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
         return "out of memory"
+    if isinstance(error, TimeIsUpError):
+        return str(error)
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"

@@ -15,6 +15,8 @@ from ampdoctor.record.twin.carried import CarriedTwin
 from ampdoctor.record.twin.counterfactual import FP32
 from ampdoctor.record.twin.mode import TwinMode
 from ampdoctor.record.twin.place import Places
+from ampdoctor.record.twin.plan import START
+from ampdoctor.record.twin.second_opinion import LIMITS_S
 from ampdoctor.record.twin.storages import Budget, TwinStorages
 from tests.record.twin.beside import half
 from tests.record.twin.recorded import EARLY, opinion, recorded
@@ -213,23 +215,35 @@ def test_without_a_second_opinion_it_is_the_user_s(monkeypatch: pytest.MonkeyPat
     assert errors == []
 
 
-def test_a_recorded_step_that_was_short_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def train() -> list[torch.Tensor]:
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        for _ in range(EARLY + 2):
-            optimizer.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                loss = model(torch.randn(4, 8)).float().square().mean()
-            loss.backward()
-            optimizer.step()
-        return [p.detach() for p in model.parameters()]
+def _weights_of_a_training() -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(EARLY + 2):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(torch.randn(4, 8)).float().square().mean()
+        loss.backward()
+        optimizer.step()
+    return [p.detach() for p in model.parameters()]
 
-    plain = train()
+
+def test_a_step_of_too_many_operations_is_looked_at_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = _weights_of_a_training()
+    monkeypatch.setitem(LIMITS_S, START, 0.0)
+    found, run = recorded(tmp_path / "run", _weights_of_a_training)
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    assert opinion(run, 0).declined == "looking at its operations took longer than 0 seconds"
+    assert opinion(run, 0).operations == 2
+    assert [op for op in run.ops if op.step == 0] == []
+    assert opinion(run).declined is None
+
+
+def test_a_recorded_step_that_was_short_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = _weights_of_a_training()
     short = Short("aten.gelu_backward")
     monkeypatch.setattr(mode_module, "called", short)
-    found, run = recorded(tmp_path / "run", train)
+    found, run = recorded(tmp_path / "run", _weights_of_a_training)
     assert short.times == 1
     assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
     assert opinion(run, 0).declined == "out of memory"  # the first step is looked at, and so the first to be short
