@@ -116,7 +116,8 @@ def _recorded(folder: Path, returncode: int, to: Console) -> bool:
         return True
     discard(folder)
     tell(
-        "nothing was recorded: torch was not imported, or the recorder could not start (then it says so above)",
+        "nothing was recorded: torch was not imported, nothing was trained, or the recorder could not start "
+        "(then it says so above)",
         to,
         hint="if it trains in another interpreter, record from inside: with ampdoctor.watch(model): ..."
         if returncode == 0 else "",

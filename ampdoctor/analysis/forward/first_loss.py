@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.forward.forward_reach import harmed_steps
 from ampdoctor.analysis.forward.operations import Origin, operations
+from ampdoctor.analysis.memo import once_per_run
 
 if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
@@ -45,17 +48,42 @@ def first_born(run: Run, step: int) -> Origin | None:
 
 def births_of(run: Run, step: int) -> list[Origin]:
     """Return the operations of `step` that make NaN or infinities of finite values, in order, without masks."""
+    harmless = _harmless(run)
     rows = [
         Origin(r, r.first_born)
         for r in operations(run).get(step, ())
-        if r.first_born is not None and r.born and not _mask(r)
+        if r.first_born is not None and r.born and not _mask(r) and not (_as_in_fp32(r) and _place(r) in harmless)
     ]
     return sorted(rows, key=lambda o: o.order)
 
 
+@once_per_run
+def _harmless(run: Run) -> frozenset[tuple[str, str, str | None, int | None]]:
+    """Return where the forward pass makes infinities, in FP32 as well, on steps that come out finite all the same.
+
+    They are meant: a mask that is computed, such as the logarithm of zeros and ones, looks like a fault by itself.
+    """
+    harmed = harmed_steps(run)
+    sound = {s.step for s in run.steps if s.loss is not None and math.isfinite(s.loss) and s.step not in harmed}
+    return frozenset(
+        _place(row)
+        for step in sound
+        for row in operations(run).get(step, ())
+        if row.born and row.direction == "forward" and _as_in_fp32(row)
+    )
+
+
+def _place(row: OpRow) -> tuple[str, str, str | None, int | None]:
+    return row.op, row.module, row.file, row.line
+
+
+def _as_in_fp32(row: OpRow) -> bool:
+    return row.born_fp32 == row.born
+
+
 def _mask(row: OpRow) -> bool:
     """Whether what is not finite was written as a constant, for FP32 as well or too large to be an activation."""
-    return lost_mask(row) if row.born_fp32 != row.born else _writes_constant(row)
+    return _writes_constant(row) if _as_in_fp32(row) else lost_mask(row)
 
 
 def lost_mask(row: OpRow) -> bool:
@@ -63,7 +91,7 @@ def lost_mask(row: OpRow) -> bool:
 
     What comes of it is the mask all the same, but for a row of which everything is masked.
     """
-    lost = row.born > 0 and row.born_fp32 != row.born and row.absmax >= MASK_CONSTANT
+    lost = row.born > 0 and not _as_in_fp32(row) and row.absmax >= MASK_CONSTANT
     return lost and ("_to_copy" in row.op or _writes_constant(row))
 
 

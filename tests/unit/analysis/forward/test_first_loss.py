@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -152,3 +153,25 @@ def test_the_largest_gradient_is_that_of_fp16_results_going_back() -> None:
     run.op("aten.mm", absmax=99.0).op("aten.mm", absmax=999.0, direction="backward", dtype_out="float32")
     assert largest_gradient(run.build(), 0) == 9.0
     assert largest_gradient(run.build(), 1) == 0.0
+
+
+def test_infinities_that_a_finite_step_makes_too_are_meant() -> None:
+    """A causal mask as the logarithm of zeros and ones: the same line of a step that is lost has not lost it."""
+    run = RunBuilder()
+    for loss in (2.3, math.nan):
+        _born(run.step(loss=loss), 1, born_fp32=10, op="aten.log", absmax=0.0)
+    _born(run, 2, born_fp32=10, op="aten.div")
+    built = run.build()
+    assert first_born(built, 0) is None
+    found = first_born(built, 1)
+    assert found is not None
+    assert found.row.op == "aten.div"
+
+
+def test_a_step_that_is_lost_does_not_say_what_is_meant() -> None:
+    run = RunBuilder()
+    for loss in (math.nan, None):
+        _born(run.step(loss=loss), 1, born_fp32=10, op="aten.log", absmax=0.0)
+    built = run.build()
+    assert first_born(built, 0) is not None
+    assert first_born(built, 1) is not None
