@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.ranks import differing_ranks
 from ampdoctor.finding import Severity
 
 if TYPE_CHECKING:
@@ -63,15 +64,41 @@ class Examined:
             gaps.append(f"the recorder gave up ({run.info.degraded}); the training went on unrecorded")
         if not run.steps:
             gaps.append("no optimizer step was completed")
-        gaps += _sampled(run)
+        gaps += [*_sampled(run), *_compiled(run)]
         dropped = sum(step.dropped is not None for step in run.steps)
         if dropped:
             gaps.append(f"rows of {dropped} steps could not be kept: the disk was too slow to take them")
         if len(run.ranks) > 1:
-            gaps.append(f"{len(run.ranks)} ranks recorded; only rank {run.ranks[0]} was judged")
+            gaps.append(_ranks_judged(run))
         examined = sum(step.examined for step in run.steps)
         tensors = run.table("tensors").num_rows
         return cls(len(run.steps), examined, tensors, len(run.modules), tuple(gaps))
+
+
+def _compiled(run: Run) -> list[str]:
+    """Say which modules ran as compiled code: their weights have gradients, and no call of theirs was seen."""
+    if not run.info.recording.get("compiled"):
+        return []
+    table = run.table("tensors").select(["module", "role"]).to_pydict()
+    seen: dict[str, set[str]] = {"weight_grad": set(), "activation": set()}
+    for module, role in zip(table["module"], table["role"], strict=True):
+        seen.get(role, set()).add(module)
+    unseen = sorted(seen["weight_grad"] - seen["activation"])
+    if not unseen:
+        return []
+    names = ", ".join(unseen[:_NAMED]) + (", ..." if len(unseen) > _NAMED else "")
+    what = "their weights, gradients and updates were judged, their activations were not recorded"
+    return [f"{len(unseen)} modules with weights ran as compiled code ({names}): {what}"]
+
+
+_NAMED = 3
+"""Modules that a sentence names."""
+
+
+def _ranks_judged(run: Run) -> str:
+    text = f"{len(run.ranks)} ranks recorded and compared; by every rule, rank {run.ranks[0]} was judged"
+    others = differing_ranks(run)
+    return f"{text}, and where it differs from others rank {', '.join(map(str, others))}" if others else text
 
 
 def _sampled(run: Run) -> list[str]:

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.forward.forward_reach import harmed_steps
+from ampdoctor.analysis.ranks import differing_ranks
 from ampdoctor.causes import root_findings
 from ampdoctor.config import Config, rules_in_force
 from ampdoctor.diagnosis import Diagnosis, Examined, Ignored, NotRun
+from ampdoctor.finding import Severity
 from ampdoctor.precision import precision_used
+from ampdoctor.rules.base import ANOTHER_RANK
 from ampdoctor.trace.rows import uncollected
 from ampdoctor.verdict import verdict_of
 
@@ -39,6 +42,7 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
     in_force = rules_in_force(config) if rules is None else rules
     with uncollected():
         said = _ask(run, in_force)
+        said.findings = _of_all_ranks(run, in_force, said.findings)
     roots = root_findings(said.findings, in_force, [s.step for s in run.steps if s.examined], harmed_steps(run))
     kept, ignored = _without_accepted(roots, config)
     return Diagnosis(
@@ -53,6 +57,34 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
         examined=Examined.of(run),
         notices=config.notices(said.findings),
     )
+
+
+def _of_all_ranks(run: Run, rules: Sequence[Rule], findings: list[Finding]) -> list[Finding]:
+    """Return the findings with their ranks, and with the faults of ranks that the first one differs from.
+
+    What all ranks have is found on the first. A rule that compares ranks says itself which it means.
+    """
+    if len(run.ranks) < 2:
+        return findings
+    own = {id(f): f for f in findings}
+    ranks = {id(f): {run.ranks[0]} for f in findings}
+    for rank in differing_ranks(run):
+        for finding in _ask(run.of_rank(rank), [rule for rule in rules if rule.needs != ANOTHER_RANK]).findings:
+            same = next((key for key, f in own.items() if _is_the_same(f, finding)), None)
+            if same is not None:
+                ranks[same].add(rank)
+            elif finding.severity is not Severity.NOTE:
+                own[id(finding)], ranks[id(finding)] = finding, {rank}
+    compared = {rule.name for rule in rules if rule.needs == ANOTHER_RANK}
+    return [f if f.name in compared else _on(f, tuple(sorted(ranks[key]))) for key, f in own.items()]
+
+
+def _is_the_same(one: Finding, other: Finding) -> bool:
+    return (one.code, one.location.source) == (other.code, other.location.source)
+
+
+def _on(finding: Finding, ranks: tuple[int, ...]) -> Finding:
+    return replace(finding, location=replace(finding.location, ranks=ranks))
 
 
 @dataclass

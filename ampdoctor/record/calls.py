@@ -15,7 +15,7 @@ from ampdoctor.record.failures import broken
 from ampdoctor.record.groups import groups_of, parameters_of
 from ampdoctor.record.held_gradients import HeldGradients
 from ampdoctor.record.log import Outcome
-from ampdoctor.record.optimizer import describe
+from ampdoctor.record.optimizer_rows import describe
 from ampdoctor.record.patching import Patches
 from ampdoctor.record.quiet import in_backward
 from ampdoctor.record.tensors import tensors_in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ampdoctor.record.shards import local_part
 from ampdoctor.record.stats import all_finite
 
 if TYPE_CHECKING:
@@ -26,4 +27,5 @@ def broken(losses: Sequence[tuple[Scalar, Scalar]], parameters: Iterable[torch.T
     """
     if any(isinstance(loss, float) and not math.isfinite(loss) for loss, _ in losses):
         return True
-    return not all_finite(p.grad for p in parameters)
+    gradients = (p.grad for p in parameters)
+    return not all_finite(None if g is None else local_part(g) for g in gradients)

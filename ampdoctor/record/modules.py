@@ -185,7 +185,7 @@ class ModuleHooks:
         for parameter in _own(module):
             key = tensors.known(parameter)
             if key is None:
-                path, name = self._sites.parameter(parameter)
+                path, name = self._sites.parameter(parameter, module)
                 key = tensors.add(parameter, (path, "weight", name))
             if key is not None:
                 keys.append(key)

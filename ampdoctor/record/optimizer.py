@@ -14,14 +14,13 @@ from ampdoctor.record.half_state import HALF_STATE_COLUMNS, half_state_counts, h
 from ampdoctor.record.headroom import fits
 from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_counts, understood
+from ampdoctor.record.shards import local_part, part_of
 from ampdoctor.record.stats import measurable
-from ampdoctor.record.tensors import HALVES, dtype_name
-from ampdoctor.trace.schema import OptimizerRow
+from ampdoctor.record.tensors import HALVES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ampdoctor.record.log import StepLog
     from ampdoctor.record.sites import Sites
     from ampdoctor.record.tensor_log import TensorLog
 
@@ -156,17 +155,18 @@ class WeightExaminer:
         """Record the weights and keep a copy of them for `after_step`, where memory allows."""
         if self._tensors is None:
             return
-        parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(p)]
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(local_part(p))]
         unseen = {id(p): p for p in parameters if self._tensors.known(p) is None}  # some list one twice
         self._tensors.add_all((p, self._site(p, "weight")) for p in unseen.values())
         states = {
             (id(optimizer), id(p), name): value
             for p in parameters
-            for name, value in half_states(p, state_of(optimizer, p))
+            for name, value in half_states(local_part(p), _held(state_of(optimizer, p)))
         }
         # The copy, and what `after_step` needs for the largest of them at a time.
-        working = sorted(parameters, key=torch.numel)[-1:] * _WORKING_COPIES
-        if fits([*parameters, *states.values(), *working]):
+        held = [local_part(p) for p in parameters]
+        working = sorted(held, key=torch.numel)[-1:] * _WORKING_COPIES
+        if fits([*held, *states.values(), *working]):
             self._before[id(optimizer)] = _copies(parameters)
             self._states |= {key: value.detach().clone() for key, value in states.items()}
 
@@ -176,24 +176,26 @@ class WeightExaminer:
         if tensors is None:
             return
         groups = {id(p): group for group in groups_of(optimizer) for p in group["params"]}
-        wide: list[tuple[torch.Tensor, torch.Tensor]] = []
+        wide: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         states: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
         for parameter, before in self._before.pop(id(optimizer), []):
-            group = groups.get(id(parameter))
+            group, after = groups.get(id(parameter)), local_part(parameter)
             # Inside `step` others may have taken its place, or its values may lie elsewhere.
-            if group is None or before.shape != parameter.shape or before.device != parameter.device:
+            if group is None or before.shape != after.shape or before.device != after.device:
                 continue
             state = state_of(optimizer, parameter)
             if parameter.dtype not in _WIDE:
-                self._narrow_update(tensors, parameter, before, group, state)
+                self._narrow_update(tensors, parameter, before, group, _held(state))
             else:
-                wide.append((parameter, before))
+                wide.append((parameter, after, before))
             states += self._whole_states(tensors, optimizer, parameter, state)
         if wide:
             with torch.no_grad():
                 # The other way round, where the copies lie: of an update only magnitudes are kept.
-                torch._foreach_sub_([before for _, before in wide], [p.detach() for p, _ in wide])
-        tensors.add_all((before, self._site(p, "update")) for p, before in wide)
+                torch._foreach_sub_([before for *_, before in wide], [after.detach() for _, after, _ in wide])
+        tensors.add_all(
+            ((before, self._site(p, "update")) for p, _, before in wide), parts=[part_of(p) for p, *_ in wide]
+        )
         tensors.add_all(states)
 
     def _whole_states(
@@ -201,14 +203,14 @@ class WeightExaminer:
     ) -> Iterator[tuple[torch.Tensor, tuple[str, str, str]]]:
         """Yield the state with its sites, but for what is half, which is measured with how it has moved."""
         path, name = self._sites.parameter(parameter)
-        half = {key for key, _ in half_states(parameter, state)}
+        half = {key for key, _ in half_states(local_part(parameter), _held(state))}
         for key, value in state.items():
             if not isinstance(value, torch.Tensor) or value.numel() <= 1:
                 continue
             site = (path, "optimizer_state", f"{name}.{key}")
             if key in half:
                 earlier = self._states.pop((id(optimizer), id(parameter), key), None)
-                tensors.add(value, site, extra=_moved(earlier, value, parameter.grad))
+                tensors.add(value, site, extra=_moved(earlier, local_part(value), _gradient(parameter)))
             else:
                 yield value, site
 
@@ -220,14 +222,15 @@ class WeightExaminer:
         group: dict[str, Any],
         state: dict[str, Any],
     ) -> None:
-        gradient, extra = parameter.grad, None
+        gradient, extra, after = _gradient(parameter), None, local_part(parameter).detach()
         with torch.no_grad():
-            update = parameter.detach().float() - before.float()
+            update = after.float() - before.float()
             followed = parameter.dtype in HALVES and understood(before, group, state)
             if followed and gradient is not None and measurable(gradient):
-                counts = lost_update_counts(before, parameter.detach(), gradient, group, state)
+                counts = lost_update_counts(before, after, gradient, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
-        tensors.add(update, self._site(parameter, "update"), extra=extra, dtype=parameter.dtype)
+        site = self._site(parameter, "update")
+        tensors.add(update, site, extra=extra, dtype=parameter.dtype, part=part_of(parameter))
 
     def _site(self, parameter: torch.Tensor, role: str) -> tuple[str, str, str]:
         path, name = self._sites.parameter(parameter)
@@ -248,53 +251,22 @@ def _moved(
         return half_state_counts(before, state, gradient), HALF_STATE_COLUMNS
 
 
+def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+    """Return what this rank holds of the gradient."""
+    return None if parameter.grad is None else local_part(parameter.grad)
+
+
+def _held(state: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's state with what this rank holds in place of tensors that are spread."""
+    return {k: local_part(v) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+
+
 def _copies(parameters: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the parameters with a copy of each; those of usual dtypes at once, as there may be many small ones."""
+    """Return the parameters with a copy of what this rank holds of each; those of usual dtypes are copied at once, as
+    there may be many small ones."""
     usual = [p for p in parameters if p.dtype in _WIDE or p.dtype in HALVES]
+    others = [p for p in parameters if p.dtype not in _WIDE and p.dtype not in HALVES]
     with torch.no_grad():
-        copies = torch._foreach_mul([p.detach() for p in usual], 1.0) if usual else ()
-        others = [(p, p.detach().clone()) for p in parameters if p.dtype not in _WIDE and p.dtype not in HALVES]
-    return [*zip(usual, copies, strict=True), *others]
-
-
-def describe(log: StepLog, name: str, optimizer: torch.optim.Optimizer) -> None:
-    """Queue the rows of the `optimizers` table."""
-    for index, group in enumerate(groups_of(optimizer)):
-        row = OptimizerRow(
-            step=log.step,
-            optimizer=name,
-            type=_type(optimizer),
-            group=index,
-            lr=_number(group.get("lr")),
-            weight_decay=_number(group.get("weight_decay")),
-            eps=_number(group.get("eps")),
-            momentum=_number(group.get("momentum")),
-            betas=_numbers(group.get("betas")),
-            fused=group.get("fused"),
-            foreach=group.get("foreach"),
-            parameters=len(group["params"]),
-            numel=sum(p.numel() for p in group["params"]),
-            dtypes=sorted({dtype_name(p.dtype) for p in group["params"]}),
-        )
-        log.row("optimizers", lambda _, row=row: row)  # type: ignore[misc]
-
-
-def _type(optimizer: torch.optim.Optimizer) -> str:
-    """Return the class name, with its module in front where it is none of torch's own: others bear the same names."""
-    kind = type(optimizer)
-    own = kind.__module__.startswith("torch.optim.")
-    return kind.__name__ if own else f"{kind.__module__}.{kind.__name__}"
-
-
-def _number(value: Any) -> float | None:
-    """A tensor on an accelerator stays unread: reading it would wait for the device."""
-    if isinstance(value, torch.Tensor):
-        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def _numbers(values: Any) -> list[float] | None:
-    if not isinstance(values, (tuple, list)):
-        return None
-    numbers = [_number(v) for v in values]
-    return [n for n in numbers if n is not None] if None not in numbers else None
+        copies = list(torch._foreach_mul([local_part(p).detach() for p in usual], 1.0)) if usual else []
+        copies += [local_part(p).detach().clone() for p in others]
+    return list(zip([*usual, *others], copies, strict=True))

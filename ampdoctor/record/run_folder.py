@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.background import BackgroundWriter, Step
 from ampdoctor.record.environment import describe_run
+from ampdoctor.record.twin.eager import compiles
 from ampdoctor.trace.info import FILE_NAME, RunInfo, write_info
 from ampdoctor.trace.writer import CLAIM, TraceWriter
 
@@ -58,6 +59,8 @@ class RunFolder:
         if self._writer is not None:
             batches = [tensors.batch() for tensors in finished.tensors]
             self._writer.put(Step(finished.rows, batches), soon=soon)
+            if soon:
+                self._note_compiled()
 
     def hurry(self) -> None:
         """The process is about to end without a word: write what waits. Never raises, lest it goes on."""
@@ -92,6 +95,12 @@ class RunFolder:
         """In a forked child: the files belong to the parent. Kept alive, so that nothing closes them here."""
         self._orphan, self._writer, self._info = self._writer, None, None
         self.claimed = False
+
+    def _note_compiled(self) -> None:
+        """Say in run.json that code is compiled: the modules in it are called by nobody who could be seen."""
+        if self._info is not None and "compiled" not in self._info.recording and compiles():
+            self._info = replace(self._info, recording={**self._info.recording, "compiled": True})
+            self._write_info()
 
     def _claim(self) -> bool:
         claim = self.path / (FILE_NAME if self._leads else f"{CLAIM}{self.rank}")

@@ -81,11 +81,18 @@ class Sites:
             path = self._paths[module]
         return path
 
-    def parameter(self, tensor: torch.Tensor) -> tuple[str, str]:
-        """Return (module path, name) of a parameter; one that no module holds goes by its variable."""
+    def parameter(self, tensor: torch.Tensor, holder: nn.Module | None = None) -> tuple[str, str]:
+        """Return (module path, name) of a parameter; one that no module holds goes by its variable.
+
+        `holder` is a module that holds it now: FSDP2 gives modules other parameters for the time of a call.
+        """
         known = self._parameters.get(id(tensor))
         if known is not None and known[0]() is tensor:
             return known[1], known[2]
+        held = {} if holder is None else parts(holder, "_parameters")
+        own = next((name for name, parameter in held.items() if parameter is tensor), None)
+        if holder is not None and own is not None:
+            return self._add_parameter(tensor, self.path(holder), own)
         name = self._free_name(variable_name(tensor) or "parameter")
         self._taken[name] = weakref.ref(tensor)
         return self._add_parameter(tensor, "", name)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from ampdoctor.record.shards import Part, local_part, part_of
 from ampdoctor.record.stats import StatisticsTable, described_as_it_is, fast_vector, measurable
 from ampdoctor.record.stats.sampling import DRAWN, ERROR, draw, scaled_up
 from ampdoctor.record.tensor_rows import Known, Later, TensorRows
@@ -63,6 +65,7 @@ class TensorLog:
         self._later: list[Later] = []
         self._sample_above = sys.maxsize if sample_above is None else sample_above
         self._samples: dict[int, Whole] = {}
+        self._parts: dict[int, Part] = {}
         self._on_their_way: dict[int, Deferred] = {}
         self._seen: dict[int, tuple[weakref.ref[torch.Tensor], int, int]] = {}
         self._lock = threading.Lock()  # backward passes call from a thread per device
@@ -85,6 +88,7 @@ class TensorLog:
         context: Context = NO_CALL,
         dtype: torch.dtype | None = None,
         cast_to: str | None = None,
+        part: Part | None = None,
     ) -> int | None:
         """Measure `tensor` and queue its row; returns the row, None where it can't be measured.
 
@@ -97,41 +101,54 @@ class TensorLog:
             context: the call of a module that it belongs to.
             dtype: what to call its dtype, where that is not its own.
             cast_to: the dtype that it is cast to next.
+            part: which part of a tensor that is spread over ranks it is, where it does not know itself.
         """
-        if not measurable(tensor) or self.log.departed:
+        values = local_part(tensor)
+        if not measurable(values) or self.log.departed:
             return None
         known = _made(Known, (
             self.log.micro_batch, self.log.next_seq(), *site, context.call, dtype_name(dtype or tensor.dtype),
-            tensor.shape, tensor.numel() * (2 if tensor.dtype.is_complex else 1),
+            values.shape, values.numel() * (2 if values.dtype.is_complex else 1),
             context.autocast, context.grad_enabled, cast_to,
         ))  # fmt: skip
         with self._lock:
             row = len(self._known)
-            if not self._measure(row, tensor):
+            if not self._measure(row, values):
                 return None
             self._known.append(known)
+        part = part_of(tensor) if values is not tensor else part
+        if part is not None:
+            self._parts[row] = part
         if extra is None:
             self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
         if extra is not None or inputs is not None or scale is not None:
             numbers = self.log.keep(extra[0]) if extra else None
             self._later.append(Later(row, inputs, scale, numbers, extra[1] if extra else ()))
         if self._observer is not None:
-            self._observer(tensor, site, context.call)
+            self._observer(values, site, context.call)
         return row
 
-    def add_all(self, tensors: Iterable[tuple[torch.Tensor, tuple[str, str, str]]], *, scale: Scalar = None) -> None:
+    def add_all(
+        self,
+        tensors: Iterable[tuple[torch.Tensor, tuple[str, str, str]]],
+        *,
+        scale: Scalar = None,
+        parts: Iterable[Part | None] = (),
+    ) -> None:
         """Measure tensors and queue their rows as `add` does, but all at once: many are small, and calls cost more.
 
         Args:
             tensors: each with its site.
             scale: loss scale that multiplies the values.
+            parts: which part of a tensor that is spread over ranks each is, where they do not know themselves.
         """
         plain: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
         described = []
-        for tensor, site in tensors:
+        for (tensor, site), part in zip(tensors, chain(parts, repeat(None))):  # noqa: B905 - the latter has no end
             found = described_as_it_is(tensor) if measurable(tensor) and not self.log.departed else None
-            if found is None or self._observer is not None or tensor.numel() > self._sample_above:
-                self.add(tensor, site, scale=scale)
+            alone = found is None or part is not None or self._observer is not None
+            if found is None or alone or tensor.numel() > self._sample_above:
+                self.add(tensor, site, scale=scale, part=part)
             else:
                 plain.append((tensor, site))
                 described.append(found)
@@ -177,6 +194,11 @@ class TensorLog:
         for row in samples:
             rows.note("sampled", row, DRAWN)
             rows.note("sample_error", row, ERROR)
+        for row, part in self._parts.items():
+            if row < len(known):
+                rows.note("part", row, part.number)
+                rows.note("parts", row, part.parts)
+                rows.note("whole_shape", row, part.shape)
         return rows
 
     def _measure(self, row: int, tensor: torch.Tensor) -> bool:

@@ -166,7 +166,7 @@ def _array(values: Any, field: pa.Field) -> pa.Array:
         return values
     if isinstance(values, np.ndarray):
         return pa.array(values.astype(np.int64) if pa.types.is_integer(field.type) else values, field.type)
-    if pa.types.is_list(field.type):
+    if pa.types.is_list(field.type) and not field.nullable:
         ends = np.cumsum([0, *map(len, values)])
         return pa.ListArray.from_arrays(
             pa.array(ends, pa.int32()), pa.array(list(chain(*values)), field.type.value_type)

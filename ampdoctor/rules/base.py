@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ampdoctor.trace.run import Run
 
 
+ANOTHER_RANK = ("another rank",)
+"""What a rule needs that compares ranks."""
+
+
 @dataclass(frozen=True)
 class Threshold:
     """A number that a rule compares with, and where it comes from."""

@@ -41,6 +41,7 @@ class RunBuilder:
     def __init__(self, **info: Any) -> None:
         self._info = replace(RunInfo(status="complete", exit_code=0), **info)
         self._rows: dict[str, list[Any]] = {name: [] for name in TABLES}
+        self._others: tuple[RunBuilder, ...] = ()
         self._step = -1
         self._seq = 0
         self._micro_batch = 0
@@ -178,13 +179,23 @@ class RunBuilder:
         self._rows["accumulators"].append(AccumulatorRow(**(base | columns)))
         return self
 
+    def beside(self, *others: RunBuilder) -> RunBuilder:
+        """Say what the other ranks recorded, from rank 1 on."""
+        self._others = others
+        return self
+
     def build(self) -> Run:
         """Return the run."""
         tables = {
             name: pa.Table.from_pylist([vars(row) for row in rows], schema=TABLES[name].arrow)
             for name, rows in self._rows.items()
         }
-        return Run(self._info, lambda name: (tables[name], []))
+        others = [other.build() for other in self._others]
+        run = Run(
+            self._info, lambda name: (tables[name], []), None, tuple(range(1 + len(others))),
+            lambda rank: others[rank - 1] if rank else run,
+        )  # fmt: skip
+        return run
 
     def _next(self) -> int:
         self._seq += 1

@@ -9,11 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from ampdoctor.histogram import ExponentHistogram
 from ampdoctor.trace.folders import check_holds_a_run
 from ampdoctor.trace.info import RunInfo, read_info
+from ampdoctor.trace.parts import joined, spread
 from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import (
     TABLES,
@@ -56,6 +54,7 @@ class Run:
         load: returns a table by name with the notices of reading it.
         path: the run folder; None for a run built in memory.
         ranks: the ranks that recorded; the tables are those of the first.
+        of_rank: returns the run as another of them recorded it; None where there is but one.
     """
 
     def __init__(
@@ -64,12 +63,14 @@ class Run:
         load: Callable[[str], tuple[pa.Table, list[str]]],
         path: Path | None = None,
         ranks: tuple[int, ...] = (0,),
+        of_rank: Callable[[int], Run] | None = None,
     ) -> None:
         self.info = info
         self.path = path
         self.ranks = ranks
         self.judged_calls = 1.0
         self._load = load
+        self._of_rank = of_rank
         self._tables: dict[str, pa.Table] = {}
         self._notices: list[str] = []
 
@@ -80,6 +81,10 @@ class Run:
             self._tables[name] = table
             self._notices += notices
         return self._tables[name]
+
+    def of_rank(self, rank: int) -> Run:
+        """Return the run with the tables of `rank`, one of `ranks`; nothing of it is kept here."""
+        return self if self._of_rank is None else self._of_rank(rank)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -197,26 +202,11 @@ class Run:
         return as_rows(self.table(name), row)
 
 
-def histogram_of(row: TensorRow) -> ExponentHistogram:
-    """Return the exponent histogram that `row` holds."""
-    finite = row.numel - row.nonfinite
-    return ExponentHistogram(
-        lowest=row.exp_lowest,
-        counts=np.asarray(row.exp_counts, dtype=np.int64),
-        zeros=row.zeros,
-        nan=row.nan,
-        posinf=row.posinf,
-        neginf=row.neginf,
-        absmax=row.absmax,
-        sum_squares=row.rms * row.rms * finite,
-    )
-
-
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Open the run folder at `path`: of a run with several ranks, the first one's tables.
 
-    What one rank did in a step must not be counted as if all had done it in turn; comparing ranks is for rules that
-    ask for them by name.
+    What one rank did in a step must not be counted as if all had done it in turn; `Run.of_rank` has what the others
+    recorded. Tensors that were spread over the ranks are put together from the parts.
 
     Raises:
         RunNotFoundError: no such folder, or not a run.
@@ -225,12 +215,18 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     """
     folder = Path(path)
     check_holds_a_run(folder)
-    info = read_info(folder)
     ranks = ranks_of(folder)
-    rank = ranks[0] if ranks else 0
-    run = Run(info, lambda name: _load_table(folder, name, rank, run), folder, ranks)
+    run = _of_rank(folder, read_info(folder), ranks, ranks[0] if ranks else 0)
     for name in TABLES:
         run.table(name)
+    return run
+
+
+def _of_rank(folder: Path, info: RunInfo, ranks: tuple[int, ...], rank: int) -> Run:
+    def load(name: str) -> tuple[pa.Table, list[str]]:
+        return _load_table(folder, name, rank, run)
+
+    run = Run(info, load, folder, ranks, lambda other: _of_rank(folder, info, ranks, other))
     return run
 
 
@@ -245,7 +241,7 @@ def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table,
     if not path.is_file():
         return schema.arrow.empty_table(), []
     if name == "tensors":
-        return _judged_tensors(run, path)
+        return _judged_tensors(run, path, rank)
     contents = read_stream(path, schema)
     notices = [contents.notice] if contents.notice else []
     if name != "calls":
@@ -256,11 +252,19 @@ def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table,
     return judged, [*notices, *_left_out(judged, contents.table.num_rows, "calls", "each kind of step")]
 
 
-def _judged_tensors(run: Run, path: Path) -> tuple[pa.Table, list[str]]:
-    contents = read_stream(path, TABLES["tensors"], lambda held: chosen_steps(held, run.marked_steps))
+def _judged_tensors(run: Run, path: Path, rank: int) -> tuple[pa.Table, list[str]]:
+    schema = TABLES["tensors"]
+    contents = read_stream(path, schema, lambda held: chosen_steps(held, run.marked_steps))
     notices = [contents.notice] if contents.notice else []
-    recorded = contents.table.num_rows + contents.left_out
-    return contents.table, [*notices, *_left_out(contents.table, recorded, "tensors", "each kind of trouble")]
+    recorded, table = contents.table.num_rows + contents.left_out, contents.table
+    if spread(table) and len(run.ranks) > 1:
+        steps = set(table["step"].to_pylist())
+        files = [table_path(path.parent, "tensors", other) for other in run.ranks if other != rank]
+        others = (read_stream(file, schema, lambda _: steps).table for file in files if file.is_file())
+        table, incomplete = joined(table, others)
+        if incomplete:
+            notices.append(f"of {incomplete} tensors that are spread over ranks some parts were not recorded")
+    return table, [*notices, *_left_out(table, recorded, "tensors", "each kind of trouble")]
 
 
 def _left_out(judged: pa.Table, recorded: int, what: str, kinds: str) -> list[str]:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from ampdoctor.formats import BF16, FP16
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 from tests.record.stats.reference import expected
 
 if TYPE_CHECKING:

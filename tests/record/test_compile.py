@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.utils import counters
 
+from ampdoctor.engine import diagnose
 from tests.record.models import CLASSES, FEATURES, Checkpointed, Residual, Transformer, mlp
 from tests.record.training import Outcome, seed
 
@@ -195,6 +196,8 @@ def test_the_parts_of_a_compiled_model_are_not_seen_and_the_rest_is(recording: R
     assert "0" not in paths
     names = {(r.module, r.slot) for r in recording.tensors("weight_grad")}
     assert names == {(module, slot) for module in "03" for slot in ("weight", "bias")}
+    (gap,) = (g for g in diagnose(recording.run).examined.gaps if "compiled" in g)
+    assert gap.startswith("2 modules with weights ran as compiled code (0, 3): ")
 
 
 def test_a_users_own_global_hook_is_still_warned_of(recording: Recording) -> None:

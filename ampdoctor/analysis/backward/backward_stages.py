@@ -17,7 +17,7 @@ from ampdoctor.analysis.backward.unflushed import Unflushed, as_it_is, unflushed
 from ampdoctor.analysis.twins.seen_in_fp32 import rows_in_fp32, seen_in_fp32
 from ampdoctor.formats import FP16, HALF_DTYPES, NumberFormat, format_of_dtype
 from ampdoctor.histogram import ExponentHistogram, merge
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

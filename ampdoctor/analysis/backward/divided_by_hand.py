@@ -10,7 +10,7 @@ from math import log2, sqrt
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

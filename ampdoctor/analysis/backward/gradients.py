@@ -12,7 +12,7 @@ from ampdoctor.analysis.columns import trains_in_fp16
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.formats import FP16
 from ampdoctor.histogram import merge
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

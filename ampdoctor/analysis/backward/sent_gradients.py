@@ -9,7 +9,7 @@ from ampdoctor.analysis.calls.order import calls_named
 from ampdoctor.analysis.forward.roundings import roundings
 from ampdoctor.analysis.memo import once_per_run
 from ampdoctor.formats import FP16, HALF_DTYPES
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 from ampdoctor.underflow import estimate_flushed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ampdoctor.analysis.twins.measurement import RUN
 from ampdoctor.analysis.twins.opinions import twin_rows
 from ampdoctor.formats import FP16, FP32, HALF_DTYPES
 from ampdoctor.histogram import merge
-from ampdoctor.trace.run import histogram_of
+from ampdoctor.trace.histograms import histogram_of
 from ampdoctor.underflow import flushed_by_cast
 
 if TYPE_CHECKING:

@@ -107,6 +107,11 @@ class TensorRow:
         FLOAT, "Cosine of the accumulated gradient to the same sum in FP32 (with additions)."
     )
     sum_norm_ratio: float | None = nullable(FLOAT, "Its norm over that of the sum in FP32 (with additions).")
+    part: int | None = nullable(
+        INT, "Which part of a tensor that is spread over ranks (DTensor) this is, from 0; null: the whole."
+    )
+    parts: int | None = nullable(INT, "How many parts there are; several ranks may hold copies of one (with part).")
+    whole_shape: list[int] | None = nullable(INTS, "Shape of the whole tensor (with part).")
 
     @property
     def site(self) -> str:

@@ -14,8 +14,9 @@ import pytest
 from ampdoctor.errors import RunNotFoundError, TraceCorruptError
 from ampdoctor.histogram import ExponentHistogram
 from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.trace.histograms import histogram_of
 from ampdoctor.trace.info import RunInfo, write_info
-from ampdoctor.trace.run import Run, histogram_of, open_run
+from ampdoctor.trace.run import Run, open_run
 from ampdoctor.trace.schema import TABLES, StepRow, TensorRow
 from ampdoctor.trace.writer import TraceWriter, table_path
 from tests.unit.trace.rows import rows_of, write_batches
