@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from ampdoctor.attach.process import Process
 
 _LOOK_S = 0.2
-_LEAVE_S = 60.0
+_PATIENCE_S = 15.0
+"""Most steps are over sooner."""
 
 
 def attach(
@@ -97,6 +100,7 @@ def _begin(
 def _follow(visits: Sequence[Visit], to: Console) -> None:
     """Wait until all recordings are over; the first Ctrl-C ends them, the second one leaves at once."""
     try:
+        _await_first_step(visits, to)
         _wait(visits)
     except KeyboardInterrupt:
         tell("detaching after the step at hand; Ctrl-C again to leave at once", to, style="dim")
@@ -104,6 +108,16 @@ def _follow(visits: Sequence[Visit], to: Console) -> None:
             visit.end()
         with contextlib.suppress(KeyboardInterrupt):
             _wait(visits)
+
+
+def _await_first_step(visits: Sequence[Visit], to: Console) -> None:
+    """Wait until one of them records, and say so where that takes long."""
+    until_s = time.monotonic() + _PATIENCE_S
+    while not any(visit.recording.is_set() or visit.wait(0.0) for visit in visits):
+        time.sleep(_LOOK_S)
+        if time.monotonic() > until_s:
+            until_s = math.inf
+            tell("no step has ended so far: an evaluation, or the training waits; Ctrl-C to leave", to, style="dim")
 
 
 def _wait(visits: Sequence[Visit]) -> None:

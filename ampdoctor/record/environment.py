@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def world_size() -> int:
+    """Return how many ranks the training has, as its launcher says."""
+    told = os.environ.get("WORLD_SIZE", "")
+    return int(told) if told.isdecimal() else 1
+
+
 def describe_run(recording: dict[str, Any]) -> RunInfo:
     """Return what can be said of the run before its first step."""
     here = _working_directory()
@@ -32,7 +38,7 @@ def describe_run(recording: dict[str, Any]) -> RunInfo:
         pid=os.getpid(),
         host=socket.gethostname(),
         git_commit=_git_commit(here),
-        world_size=int(os.environ.get("WORLD_SIZE", "1") or 1),
+        world_size=world_size(),
         device=_device(),
         versions={
             "ampdoctor": __version__,

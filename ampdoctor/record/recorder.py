@@ -21,6 +21,7 @@ from ampdoctor.record.accumulators.look import AccumulatorLook
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.calls import CallWatch
 from ampdoctor.record.collector import Collector
+from ampdoctor.record.environment import world_size
 from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.headroom import cuda_in_use, device_in_use
@@ -100,7 +101,8 @@ class Recorder:
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
         self._run = RunFolder(folder, {"every": every, "budget": budget, "sample_above": sample_above}, lead=lead)
-        self._schedule, self._alarms, self._sample_above = Schedule(every, budget), Alarms(), sample_above
+        self._schedule = Schedule(every, budget, in_step=world_size() > 1)
+        self._alarms, self._sample_above = Alarms(), sample_above
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
         sites = Sites(roots)

@@ -35,16 +35,19 @@ class Schedule:
     Args:
         every: examine each `every`-th step whatever it costs; None for the default schedule within the budget.
         budget: largest share of wall time that examinations may take.
+        in_step: other ranks have the same schedule, and a tensor that is spread over them is whole only where all of
+            them examine the same steps. What each has spent is its own, so the budget decides on bursts alone.
 
     Raises:
         AmpDoctorError: `every` is below 1.
     """
 
-    def __init__(self, every: int | None = None, budget: float = 0.03) -> None:
+    def __init__(self, every: int | None = None, budget: float = 0.03, *, in_step: bool = False) -> None:
         if every is not None and every < 1:
             raise AmpDoctorError(f"every must be at least 1, not {every}")
         self.every = every
         self.budget = budget
+        self._in_step = in_step
         self._spent = 0.0
         self._wall = 0.0
         self._plain: deque[float] = deque(maxlen=PLAIN_STEPS)
@@ -63,11 +66,12 @@ class Schedule:
             return "interval"
         if step in self._onset:
             return self._burst[step]
+        due = self.every is None and _due_by_default(step)
         if self._over_budget():
-            return None
+            return "interval" if due and self._in_step else None
         if step in self._burst:
             return self._burst[step]
-        return "interval" if self.every is None and _due_by_default(step) else None
+        return "interval" if due else None
 
     def account(self, wall_seconds: float, own_seconds: float, *, examined: bool) -> None:
         """Add what the last step took in all, and what the recorder spent on the host since the one before.

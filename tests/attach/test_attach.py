@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from ampdoctor.cli.attach import _await_first_step
 from tests.attach.attaching import Command, training, undisturbed
 
 if TYPE_CHECKING:
@@ -123,3 +126,13 @@ def test_again_and_again(tmp_path: Path) -> None:
             command.ended()
             assert len(command.run.steps) == 2
         assert started.printed() == undisturbed(tmp_path / "alone", "loader")
+
+
+def test_a_training_that_does_not_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ampdoctor.cli.attach._PATIENCE_S", 0.0)
+    said: list[str] = []
+    monkeypatch.setattr("ampdoctor.cli.attach.tell", lambda line, *_, **__: said.append(line))
+    waiting = SimpleNamespace(recording=Event(), over=Event())
+    waiting.wait = lambda seconds: bool(said) or waiting.over.wait(seconds)
+    _await_first_step([cast("Any", waiting)], cast("Any", None))
+    assert [line.partition(":")[0] for line in said] == ["no step has ended so far"]

@@ -77,6 +77,18 @@ def test_the_budget_binds_beyond_the_free_seconds() -> None:
     assert schedule.reason(4) == "interval"
 
 
+def test_ranks_examine_the_same_steps_whatever_each_has_spent() -> None:
+    cheap, dear = Schedule(in_step=True), Schedule(in_step=True)
+    for step in range(200):
+        assert cheap.reason(step) == dear.reason(step)
+        examined = cheap.reason(step) is not None
+        cheap.account(0.1, 0.0, examined=examined)
+        dear.account(0.1 + 10.0 * examined, 10.0 * examined, examined=examined)
+    dear.alarm("skip", 201)
+    dear.alarm("skip", 300)
+    assert dear.reason(301) is None
+
+
 def test_a_fixed_distance_is_kept_whatever_it_costs() -> None:
     schedule = Schedule(every=5, budget=0.0)
     schedule.account(100.0, 100.0, examined=True)
