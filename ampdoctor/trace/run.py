@@ -215,8 +215,9 @@ def open_run(path: str | os.PathLike[str]) -> Run:
     """
     folder = Path(path)
     check_holds_a_run(folder)
+    info = read_info(folder)
     ranks = ranks_of(folder)
-    run = _of_rank(folder, read_info(folder), ranks, ranks[0] if ranks else 0)
+    run = _of_rank(folder, info, ranks, ranks[0] if ranks else 0)
     for name in TABLES:
         run.table(name)
     return run
