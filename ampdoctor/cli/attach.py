@@ -15,6 +15,7 @@ from ampdoctor.attach.entrance import enter
 from ampdoctor.attach.process import process
 from ampdoctor.attach.ranks import ranks_of
 from ampdoctor.attach.visit import Visit
+from ampdoctor.cli.options import Budget, Every, Force, Out, Prove
 from ampdoctor.config import load_config
 from ampdoctor.live import BESIDE_THE_TRAINING, LiveFindings, Watcher
 from ampdoctor.record.launch import Recording, lost
@@ -39,25 +40,14 @@ def attach(
     steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Detach after N steps; by default on Ctrl-C.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")] = None,
-    every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Examine every Nth step; by default as the budget allows.")
-    ] = None,
-    budget: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations.")
-    ] = 0.03,
-    prove: Annotated[
-        bool | None,
-        typer.Option(
-            "--prove/--no-prove",
-            help="Execute examined steps in other formats and loss scales as well: all of them, or none.",
-            show_default=False,
-        ),
-    ] = None,
+    out: Out = None,
+    every: Every = None,
+    budget: Budget = 0.03,
+    prove: Prove = None,
     all_ranks: Annotated[
         bool, typer.Option("--all-ranks", help="Record all ranks of the training on this machine.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+    force: Force = False,
 ) -> int:
     """Record a training that is running already.
 

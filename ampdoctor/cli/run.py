@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ampdoctor.cli.options import Budget, Every, Force, Out, Prove
 from ampdoctor.cli.supervision import end_like, supervise
 from ampdoctor.cli.target import command_line, stem
 from ampdoctor.config import load_config
@@ -33,13 +34,9 @@ def run(
         list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments: whatever follows SCRIPT.")
     ] = None,
     module: Annotated[bool, typer.Option("-m", help="SCRIPT is a module, as with python -m.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run; a fresh one by default.")] = None,
-    every: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Examine every Nth step; by default as the budget allows.")
-    ] = None,
-    budget: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Largest share of the time for examinations.")
-    ] = 0.03,
+    out: Out = None,
+    every: Every = None,
+    budget: Budget = 0.03,
     sample_above: Annotated[
         int | None,
         typer.Option(
@@ -48,16 +45,8 @@ def run(
             help="Draw a sample of tensors on the CPU with more than N elements; by default all are counted.",
         ),
     ] = None,
-    prove: Annotated[
-        bool | None,
-        typer.Option(
-            "--prove/--no-prove",
-            help="Execute examined steps in other formats and loss scales as well: all of them, or none. "
-            "By default one early, and one at each onset of trouble.",
-            show_default=False,
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier run in DIR.")] = False,
+    prove: Prove = None,
+    force: Force = False,
     live: Annotated[bool, typer.Option("--live/--no-live", help="Print findings as they appear.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     strict: Annotated[bool, typer.Option("--strict", hidden=True)] = False,
