@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from ampdoctor.cli.attach import _await_first_step
-from tests.attach.attaching import Command, training, undisturbed
+from tests.attach.attaching import Command, training, undisturbed, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,11 +110,12 @@ def test_a_training_that_is_killed_is_told(tmp_path: Path) -> None:
         command.wait_for("attached to")
         started.let("go")
         started.wait_for("waiting for end")
+        wait_until(lambda: command.run.steps, command.process)  # what was flushed before it dies is what is promised
         started.process.kill()
         started.process.wait()
         command.ended()
     assert command.run.info.status == "crashed"
-    assert command.run.steps
+    assert [s.step for s in command.run.steps] == list(range(len(command.run.steps)))
 
 
 def test_again_and_again(tmp_path: Path) -> None:
