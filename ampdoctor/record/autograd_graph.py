@@ -32,7 +32,7 @@ CAST = "ToCopyBackward0"
 CASTING = frozenset({CAST, "AddBackward0", "SubBackward0"})
 """Operations that pass a gradient on unchanged but for its dtype: a cast, and sums of half and FP32 (a bias kept in
 FP32 beside a half matmul), where the gradient of the half operand is cast without a node of its own."""
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 _PASS_ON = frozenset(
     {
         "AddBackward0", "SubBackward0", "StackBackward0", "CatBackward0", "SumBackward0", "SumBackward1",
@@ -172,13 +172,21 @@ def nodes(roots: Iterable[torch.Tensor]) -> Iterator[Node]:
 
 def leaf_of(node: Node) -> torch.Tensor | None:
     """Return the leaf tensor whose .grad the node accumulates into, if it is such a node."""
-    return node.variable if operation(node) == _ACCUMULATE else None
+    return node.variable if operation(node) == ACCUMULATE else None
+
+
+def arriving_dtype(node: Node) -> torch.dtype | None:
+    """Return the dtype of the gradient that a node with one output is handed; None where torch does not say."""
+    made: Any = getattr(node, "_input_metadata", ())
+    return made[0].dtype if len(made) == 1 else None
 
 
 def site_below(node: Node) -> str:
     """Return the path of the nearest module that made what `node` works on; "" where none is near."""
     level, seen = [node], set()
     for _ in range(_DEPTH):
+        if not level:
+            break
         parents = [n for node in level for n, _ in node.next_functions if n is not None]
         for parent in parents:
             if SITE in parent.metadata:

@@ -12,10 +12,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.record.autograd_graph import (
+    ACCUMULATE,
+    CAST,
     CASTING,
+    arriving_dtype,
     both,
     hand_factors,
-    leaf_of,
     nodes,
     operation,
     scaled_share,
@@ -94,15 +96,19 @@ class BackwardReader:
         """Follow the graph, and return how many stale casts of weights it holds."""
         stale = 0
         for node in nodes(roots):
-            leaf = leaf_of(node)
-            if leaf is not None:
-                self._leaves.append(leaf)
-                added = self._state.weights.sums.follow(node, leaf, self._state.guard)
+            kind = operation(node)
+            if kind == ACCUMULATE:
+                self._leaves.append(node.variable)
+                added = self._state.weights.sums.follow(node, node.variable, self._state.guard)
                 self._handles += [added] if added is not None else []
-            elif operation(node) in CASTING:
-                hook = self._cast_hook(tensors, site_below(node))
-                self._handles.append(node.register_hook(hook))
-                stale += self._state.casts.met(node, self._state.optimizers)
+            elif kind in CASTING:
+                if (
+                    arriving_dtype(node) not in HALVES
+                ):  # a gradient that is half already, as of a weight's cast, is kept
+                    hook = self._cast_hook(tensors, site_below(node))
+                    self._handles.append(node.register_hook(hook))
+                if kind == CAST:
+                    stale += self._state.casts.met(node, self._state.optimizers)
         return stale
 
     def _cast_hook(self, tensors: TensorLog, path: str) -> Callable[..., None]:

@@ -161,10 +161,15 @@ class StepLog:
         return Transfer(self._vectors)
 
     def finish(self, transfer: Transfer) -> Finished:
-        """Return the finished rows."""
+        """Return the finished rows; nothing is kept of what they were made from.
+
+        It knows this log, and what knows each other in a circle waits for Python's collector.
+        """
         values = Values(transfer.values())
-        built = [(table, build(values)) for table, build in self._rows]
-        tensors = [rows for finish in self.tensors if (rows := finish(values)).known]
+        rows, self._rows = self._rows, []
+        finishing, self.tensors = self.tensors, []
+        built = [(table, build(values)) for table, build in rows]
+        tensors = [measured for finish in finishing if len(measured := finish(values))]
         return Finished([(table, row) for table, row in built if row is not None], tensors)
 
 

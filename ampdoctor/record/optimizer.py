@@ -151,17 +151,23 @@ class WeightExaminer:
         if self._observer is not None:
             self._observer(parameters)
 
-    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record the weights and keep a copy of them for `after_step`, where memory allows."""
+    def before_step(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> None:
+        """Record the weights and keep a copy of them for `after_step`, where memory allows.
+
+        A `closure` makes the gradients only within the step.
+        """
         if self._tensors is None:
             return
-        parameters = [p for p in parameters_of(optimizer) if p.grad is not None and measurable(local_part(p))]
+        graded = (p for p in parameters_of(optimizer) if p.grad is not None or (closure and p.requires_grad))
+        parameters = [p for p in graded if measurable(local_part(p))]
+        self._sites.look_up(parameters)
         unseen = {id(p): p for p in parameters if self._tensors.known(p) is None}  # some list one twice
-        self._tensors.add_all((p, self._site(p, "weight")) for p in unseen.values())
+        self._tensors.add_all(((p, self._site(p, "weight")) for p in unseen.values()), remember=True)
         states = {
             (id(optimizer), id(p), name): value
             for p in parameters
-            for name, value in half_states(local_part(p), _held(state_of(optimizer, p)))
+            if _holds_half(state := state_of(optimizer, p))
+            for name, value in half_states(local_part(p), _held(state))
         }
         # The copy, and what `after_step` needs for the largest of them at a time.
         held = [local_part(p) for p in parameters]
@@ -170,8 +176,8 @@ class WeightExaminer:
             self._before[id(optimizer)] = _copies(parameters)
             self._states |= {key: value.detach().clone() for key, value in states.items()}
 
-    def after_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Record updates and optimizer state."""
+    def after_step(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> None:
+        """Record updates and optimizer state; what a `closure` has made no gradient for was not stepped."""
         tensors = self._tensors
         if tensors is None:
             return
@@ -179,6 +185,8 @@ class WeightExaminer:
         wide: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         states: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
         for parameter, before in self._before.pop(id(optimizer), []):
+            if closure and parameter.grad is None:
+                continue
             group, after = groups.get(id(parameter)), local_part(parameter)
             # Inside `step` others may have taken its place, or its values may lie elsewhere.
             if group is None or before.shape != after.shape or before.device != after.device:
@@ -203,10 +211,9 @@ class WeightExaminer:
     ) -> Iterator[tuple[torch.Tensor, tuple[str, str, str]]]:
         """Yield the state with its sites, but for what is half, which is measured with how it has moved."""
         path, name = self._sites.parameter(parameter)
-        half = {key for key, _ in half_states(local_part(parameter), _held(state))}
-        for key, value in state.items():
-            if not isinstance(value, torch.Tensor) or value.numel() <= 1:
-                continue
+        large = [(k, v) for k, v in state.items() if isinstance(v, torch.Tensor) and v.numel() > 1]
+        half = {key for key, _ in half_states(local_part(parameter), _held(state))} if _holds_half(state) else ()
+        for key, value in large:
             site = (path, "optimizer_state", f"{name}.{key}")
             if key in half:
                 earlier = self._states.pop((id(optimizer), id(parameter), key), None)
@@ -254,6 +261,11 @@ def _moved(
 def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
     """Return what this rank holds of the gradient."""
     return None if parameter.grad is None else local_part(parameter.grad)
+
+
+def _holds_half(state: dict[Any, Any]) -> bool:
+    """Whether there is anything in an optimizer's state to look at closely: in most there is nothing in half."""
+    return any(isinstance(value, torch.Tensor) and value.dtype in HALVES for value in state.values())
 
 
 def _held(state: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,14 @@ import sys
 import threading
 import weakref
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ampdoctor.record.shards import Part, local_part, part_of
 from ampdoctor.record.stats import StatisticsTable, described_as_it_is, fast_vector, measurable
 from ampdoctor.record.stats.sampling import DRAWN, ERROR, draw, scaled_up
-from ampdoctor.record.tensor_rows import Known, Later, TensorRows
+from ampdoctor.record.tensor_rows import Later, TensorRows
 from ampdoctor.record.tensors import dtype_name, version_of
 
 if TYPE_CHECKING:
@@ -61,8 +61,10 @@ class TensorLog:
         log.tensors.append(self.rows)
         self._observer = observer
         self._table = StatisticsTable()
-        self._known: list[Known] = []
+        self._known: list[Any] = []
+        self._rows = 0
         self._later: list[Later] = []
+        self._scaled: list[tuple[range, Scalar]] = []
         self._sample_above = sys.maxsize if sample_above is None else sample_above
         self._samples: dict[int, Whole] = {}
         self._parts: dict[int, Part] = {}
@@ -106,16 +108,17 @@ class TensorLog:
         values = local_part(tensor)
         if not measurable(values) or self.log.departed:
             return None
-        known = _made(Known, (
-            self.log.micro_batch, self.log.next_seq(), *site, context.call, dtype_name(dtype or tensor.dtype),
-            values.shape, values.numel() * (2 if values.dtype.is_complex else 1),
-            context.autocast, context.grad_enabled, cast_to,
-        ))  # fmt: skip
+        call, autocast, grad_enabled = context
+        known = (
+            self.log.micro_batch, self.log.next_seq(), *site, call, dtype_name(dtype or tensor.dtype), values.shape,
+            values.numel() * (2 if values.is_complex() else 1), autocast, grad_enabled, cast_to,
+        )  # fmt: skip
         with self._lock:
-            row = len(self._known)
+            row = self._rows
             if not self._measure(row, values):
                 return None
-            self._known.append(known)
+            self._known += known
+            self._rows += 1
         part = part_of(tensor) if values is not tensor else part
         if part is not None:
             self._parts[row] = part
@@ -123,7 +126,7 @@ class TensorLog:
             self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
         if extra is not None or inputs is not None or scale is not None:
             numbers = self.log.keep(extra[0]) if extra else None
-            self._later.append(Later(row, inputs, scale, numbers, extra[1] if extra else ()))
+            self._later.append(_made(Later, (row, inputs, scale, numbers, extra[1] if extra else ())))
         if self._observer is not None:
             self._observer(values, site, context.call)
         return row
@@ -134,6 +137,7 @@ class TensorLog:
         *,
         scale: Scalar = None,
         parts: Iterable[Part | None] = (),
+        remember: bool = False,
     ) -> None:
         """Measure tensors and queue their rows as `add` does, but all at once: many are small, and calls cost more.
 
@@ -141,42 +145,45 @@ class TensorLog:
             tensors: each with its site.
             scale: loss scale that multiplies the values.
             parts: which part of a tensor that is spread over ranks each is, where they do not know themselves.
+            remember: modules may be called with them; their rows are then `known`.
         """
-        plain: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
-        described = []
+        log, plain = self.log, self._observer is None and not self.log.departed
+        measured: list[torch.Tensor] = []
+        described: list[tuple[int, int, int]] = []
+        known: list[Any] = []
         for (tensor, site), part in zip(tensors, chain(parts, repeat(None))):  # noqa: B905 - the latter has no end
-            found = described_as_it_is(tensor) if measurable(tensor) and not self.log.departed else None
-            alone = found is None or part is not None or self._observer is not None
-            if found is None or alone or tensor.numel() > self._sample_above:
+            found = described_as_it_is(tensor) if plain and part is None and measurable(tensor) else None
+            if found is None or found[2] > self._sample_above:
                 self.add(tensor, site, scale=scale, part=part)
-            else:
-                plain.append((tensor, site))
-                described.append(found)
-        if plain:
-            self._add_plain(plain, described, scale)
+                continue
+            measured.append(tensor)
+            described.append(found)
+            known += (
+                log.micro_batch, log.next_seq(), *site, 0, dtype_name(tensor.dtype), tensor.shape, found[2], None, True,
+                None,
+            )  # fmt: skip
+        if measured:
+            self._measure_all(measured, described, known, scale, remember=remember)
 
-    def _add_plain(
+    def _measure_all(
         self,
-        tensors: list[tuple[torch.Tensor, tuple[str, str, str]]],
+        tensors: list[torch.Tensor],
         described: list[tuple[int, int, int]],
+        known: list[Any],
         scale: Scalar,
+        *,
+        remember: bool,
     ) -> None:
-        log = self.log
-        known = [
-            _made(Known, (
-                log.micro_batch, log.next_seq(), *site, 0, dtype_name(tensor.dtype), tensor.shape, numel,
-                None, True, None,
-            ))
-            for (tensor, site), (_, _, numel) in zip(tensors, described, strict=True)
-        ]  # fmt: skip
         with self._lock:
-            first = len(self._known)
+            first = self._rows
             self._table.measure_all(first, described)
             self._known += known
-        for row, (tensor, _) in enumerate(tensors, first):
-            self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
-            if scale is not None:
-                self._later.append(Later(row, None, scale, None, ()))
+            self._rows += len(tensors)
+        if scale is not None:
+            self._scaled.append((range(first, first + len(tensors)), scale))
+        if remember:
+            for row, tensor in enumerate(tensors, first):
+                self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
 
     def rows(self, values: Values) -> TensorRows:
         """Return the finished rows, once the step's numbers have arrived; nothing is kept of them.
@@ -185,17 +192,20 @@ class TensorLog:
         """
         with self._lock:
             known, self._known = self._known, []
+            count, self._rows = self._rows, 0
             self._seen = {}
-        arrived = {row: values.vector(key) for row, key in self._on_their_way.items() if row < len(known)}
-        samples = {row: whole for row, whole in self._samples.items() if row < len(known)}
-        measured = scaled_up(self._table.filled(len(known), arrived), samples)
+        arrived = {row: values.vector(key) for row, key in self._on_their_way.items() if row < count}
+        samples = {row: whole for row, whole in self._samples.items() if row < count}
+        measured = scaled_up(self._table.filled(count, arrived), samples)
         rows = TensorRows(self.log.step, known, self._later, measured, values)
-        self._table, self._later = StatisticsTable(), []
+        for several, scale in self._scaled:
+            rows.note_all("loss_scale", several, values.number(scale))
+        self._table, self._later, self._scaled = StatisticsTable(), [], []
         for row in samples:
             rows.note("sampled", row, DRAWN)
             rows.note("sample_error", row, ERROR)
         for row, part in self._parts.items():
-            if row < len(known):
+            if row < count:
                 rows.note("part", row, part.number)
                 rows.note("parts", row, part.parts)
                 rows.note("whole_shape", row, part.shape)

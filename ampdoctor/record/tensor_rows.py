@@ -26,21 +26,13 @@ _SCHEMA = TABLES["tensors"].arrow
 _WHOLE = {field.name for field in _SCHEMA if pa.types.is_integer(field.type)}
 
 
-class Known(NamedTuple):
-    """What is known of a row when its tensor is met, in the order of the columns of the same names."""
+KNOWN = (
+    "micro_batch", "seq", "module", "role", "slot", "call", "dtype", "shape", "numel", "autocast", "grad_enabled",
+    "cast_to",
+)  # fmt: skip
+"""The columns that are known when a tensor is met, in this order."""
 
-    micro_batch: int
-    seq: int
-    module: str
-    role: str
-    slot: str
-    call: int
-    dtype: str
-    shape: tuple[int, ...]
-    numel: int
-    autocast: str | None
-    grad_enabled: bool
-    cast_to: str | None
+_WIDTH = len(KNOWN)
 
 
 class Later(NamedTuple):
@@ -66,22 +58,30 @@ class TensorRows:
 
     Args:
         step: the step.
-        known: what was known of each when its tensor was met.
+        known: the values of KNOWN, of one row after another in one list: an object for each row would keep Python's
+            collector busy.
         later: what some of them know by now.
         measured: their statistics.
         values: the numbers that have arrived.
     """
 
     def __init__(
-        self, step: int, known: Sequence[Known], later: Sequence[Later], measured: Measured, values: Values
+        self, step: int, known: Sequence[Any], later: Sequence[Later], measured: Measured, values: Values
     ) -> None:
         self.step = step
-        self.known = known
+        self._known = known
         self.numbers, self.counts = measured
         self._finite = self.numbers[:, 1:4].sum(axis=1) == 0.0
         self._later: dict[str, list[Any]] = {}
         for late in later:
             self._learn(late, values)
+
+    def __len__(self) -> int:
+        return len(self._known) // _WIDTH
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return one of KNOWN, by row."""
+        return self._known[KNOWN.index(name) :: _WIDTH]
 
     @property
     def zeros(self) -> NDArray[np.float64]:
@@ -93,16 +93,15 @@ class TensorRows:
         """Largest finite magnitude, by row."""
         return self.numbers[:, 4]
 
-    def loss_scale(self, row: int) -> float | None:
-        """Return the loss scale that multiplies the values of a row."""
-        column = self._later.get("loss_scale")
-        found: float | None = column[row] if column else None
-        return found
+    @property
+    def loss_scale(self) -> Sequence[float | None]:
+        """The loss scale that multiplies the values, by row."""
+        return self._later.get("loss_scale") or [None] * len(self)
 
     def batch(self) -> pa.RecordBatch:
         """Return the rows as Arrow has them."""
         columns = self._known_columns() | self._measured() | self._later
-        length = len(self.known)
+        length = len(self)
         arrays = [
             _array(columns[field.name], field) if field.name in columns else pa.nulls(length, field.type)
             for field in _SCHEMA
@@ -121,18 +120,20 @@ class TensorRows:
     def note(self, column: str, row: int, value: Any) -> None:
         """Fill one more column of a row."""
         if column not in self._later:
-            self._later[column] = [None] * len(self.known)
+            self._later[column] = [None] * len(self)
         self._later[column][row] = value
 
+    def note_all(self, column: str, rows: range, value: Any) -> None:
+        """Fill one more column of several rows in a row."""
+        self.note(column, rows.start, value)
+        self._later[column][rows.start : rows.stop] = [value] * len(rows)
+
     def _known_columns(self) -> dict[str, Any]:
-        known = self.known
-        # Not zip(*known): with thousands of arguments it takes ten times as long.
-        columns = {name: [row[place] for row in known] for place, name in enumerate(Known._fields)}
-        return {"step": np.full(len(known), self.step), **columns}
+        return {"step": np.full(len(self), self.step), **{name: self.column(name) for name in KNOWN}}
 
     def _measured(self) -> dict[str, Any]:
         first, lengths = (self.numbers[:, column].astype(np.int64) for column in (HEADER, HEADER + 1))
-        numel = np.array([row.numel for row in self.known])
+        numel = np.array(self.column("numel"))
         finite = numel - self.numbers[:, 1:4].sum(axis=1)
         return {
             "zeros": self.zeros, "nan": self.numbers[:, 1], "posinf": self.numbers[:, 2],
@@ -145,12 +146,12 @@ class TensorRows:
 
     def _subnormal(self, first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return by row how many elements are below the smallest normal number of its dtype."""
-        row = np.repeat(np.arange(len(self.known)), lengths)
+        row = np.repeat(np.arange(len(self)), lengths)
         before = np.cumsum(lengths) - lengths
         exponents = first[row] + np.arange(len(row)) - before[row]
-        edges = np.array([_edge(known.dtype) for known in self.known])
+        edges = np.array([_edge(dtype) for dtype in self.column("dtype")])
         below = np.where(exponents < edges[row], self.counts, 0)
-        found: NDArray[np.float64] = np.bincount(row, weights=below, minlength=len(self.known)).astype(np.float64)
+        found: NDArray[np.float64] = np.bincount(row, weights=below, minlength=len(self)).astype(np.float64)
         return found
 
 

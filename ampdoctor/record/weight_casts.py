@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor.record.autograd_graph import CAST, leaf_of, note, operation
+from ampdoctor.record.autograd_graph import leaf_of, note
 
 if TYPE_CHECKING:
     from ampdoctor.record.autograd_graph import Node
@@ -29,8 +29,8 @@ class WeightCasts:
         self._steps[name] = self._steps.get(name, 0) + 1
 
     def met(self, node: Node, optimizers: OptimizerNames) -> bool:
-        """A backward pass meets `node`: is it the cast of a weight that its optimizer has changed since the first?"""
-        above = node.next_functions[0][0] if operation(node) == CAST and node.next_functions else None
+        """A backward pass meets a cast: is it that of a weight that its optimizer has changed since the first?"""
+        above = node.next_functions[0][0] if node.next_functions else None
         leaf = None if above is None else leaf_of(above)
         if leaf is None:
             return False

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ampdoctor.formats import FP16, HALF_DTYPES, format_of_dtype
 from ampdoctor.record.twin.counterfactual import FP32, Counterfactual
@@ -27,7 +30,7 @@ DEFAULT_SCALE = 2.0**16
 
 BF16 = Counterfactual("bf16")
 
-_GRADIENTS = frozenset({"grad_output", "weight_grad"})
+_GRADIENTS = ("grad_output", "weight_grad")
 
 _HEADROOM = 2.0
 """Gradients may grow: a scale is chosen this factor and more below what FP16 holds."""
@@ -121,30 +124,29 @@ class Knowledge:
         return sorted(self._losing, key=lambda m: -self._losing[m])
 
     def _tensors(self, tensors: TensorRows) -> None:
-        zeros = halves = 0
-        size = 0.0
-        for number, row in enumerate(tensors.known):
-            # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
-            narrow = row.cast_to or row.dtype
-            if narrow in HALF_DTYPES:
-                self.half = "fp16" if narrow == "float16" else "bf16"
-            if row.role in _GRADIENTS:
-                scale = tensors.loss_scale(number) or self._hand_made
-                self._largest = max(self._largest, float(tensors.absmax[number]) / scale)
-            if row.role == "activation" or row.role in _GRADIENTS:
-                size += row.numel * _bytes(row.dtype)
-            if row.role == "grad_output" and row.dtype in HALF_DTYPES:
-                zeros += int(tensors.zeros[number])
-                halves += row.numel
-        if halves:
-            self._zeros, self._halves = zeros, halves
+        dtypes, roles = tensors.column("dtype"), np.array(tensors.column("role"))
+        numel = np.array(tensors.column("numel"))
+        # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
+        narrow = [cast or dtype for cast, dtype in zip(tensors.column("cast_to"), dtypes, strict=True)]
+        last = next((dtype for dtype in reversed(narrow) if dtype in HALF_DTYPES), None)
+        if last is not None:
+            self.half = "fp16" if last == "float16" else "bf16"
+        gradients = np.isin(roles, _GRADIENTS)
+        scales = np.array([scale or self._hand_made for scale in tensors.loss_scale])
+        self._largest = float((tensors.absmax / scales)[gradients].max(initial=self._largest))
+        counted = gradients | (roles == "activation")
+        size = float((numel * np.array([_bytes(dtype) for dtype in dtypes]))[counted].sum())
         self._bytes[tensors.step] = self._bytes.get(tensors.step, 0.0) + size
+        cast = (roles == "grad_output") & np.array([dtype in HALF_DTYPES for dtype in dtypes])
+        halves = int(numel[cast].sum())
+        if halves:
+            self._zeros, self._halves = int(tensors.zeros[cast].sum()), halves
 
     def _twin(self, row: TwinRow) -> None:
         """Take note of what a twin came to: FP32's gradients, and a scale at which FP16's overflow."""
         if row.role == "loss" and row.value is not None and math.isfinite(row.value):
             self._sound_losses.add(row.counterfactual)
-        if row.counterfactual == FP32.name and row.role in {"grad_output", "weight_grad"}:
+        if row.counterfactual == FP32.name and row.role in _GRADIENTS:
             self._largest = max(self._largest, row.absmax)
         if row.role != "gradient":
             return
@@ -167,6 +169,7 @@ class Knowledge:
             self._losing[row.module] = max(row.energy_lost, self._losing.get(row.module, 0.0))
 
 
+@cache
 def _bytes(dtype: str) -> int:
     number_format = format_of_dtype(dtype)
     return (number_format.bytes if number_format else None) or 4
