@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ampdoctor.attach.debuggers import run_in
 from ampdoctor.attach.payload import payload
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.record.attached.door import armed_address, folder, knock, listen
+from ampdoctor.record.attached.door import armed_address, folder, knock, listen, other_end, sweep
 
 if TYPE_CHECKING:
     import socket
@@ -38,8 +39,11 @@ def enter(target: Process, tell: Callable[[str], None]) -> socket.socket:
     """
     armed = knock(armed_address(target.pid))
     if armed is not None:
-        return armed
-    with tempfile.TemporaryDirectory(dir=folder()) as work:
+        if other_end(armed)[0] == target.pid:
+            return armed
+        armed.close()  # in a container that shares our /tmp, another process has that number
+    sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=folder()) as work:
         address = Path(work) / "door"
         with listen(address) as door:
             _start(target, payload(address), Path(work))
@@ -71,7 +75,7 @@ def _await(door: socket.socket, target: Process, tell: Callable[[str], None]) ->
                 raise AmpDoctorError(f"{target.title} has ended") from None
             if not told and time.monotonic() - began_s > _HINT_AFTER_S:
                 told = True
-                tell("waiting for its main thread, which is in a call that has not returned to Python")
+                tell("waiting for its main thread, which is in a call that has not returned to Python; Ctrl-C to leave")
             continue
         connection.setblocking(True)
         return connection

@@ -12,6 +12,7 @@ from ampdoctor.errors import AmpDoctorError
 PROC = Path("/proc")
 
 _PYTHON = re.compile(r"python(\d+)\.(\d+)")
+_TORCH = re.compile(r"/libtorch|/torch/_C\b")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Process:
         """Return a field of its status, empty where there is none."""
         found = re.search(rf"^{field}:\s*(.*)$", _read(self.pid, "status"), re.MULTILINE)
         return found[1] if found else ""
+
+    def has_torch(self) -> bool:
+        """Whether it has loaded torch; it may have where its memory can't be looked at."""
+        maps = _read(self.pid, "maps")
+        return not maps or _TORCH.search(maps) is not None
 
     def ended(self) -> bool:
         """Whether it is over, be it that nobody has taken notice yet."""
@@ -82,10 +88,14 @@ def _check(found: Process) -> None:
             f"{found.title} runs in a container of its own",
             hint="attach from inside it: docker exec ... ampdoctor attach PID, with the PID that it has there",
         )
-    if found.status("State").startswith(("T", "t")):
+    state = found.status("State")[:1]
+    if state == "t":
         raise AmpDoctorError(
-            f"{found.title} is stopped", hint=f"let it go on: kill -CONT {pid}; or leave the debugger that holds it"
+            f"{found.title} is being debugged by process {found.status('TracerPid')}",
+            hint="leave that debugger first; where it is another `ampdoctor attach`, try again in some seconds",
         )
+    if state == "T":
+        raise AmpDoctorError(f"{found.title} is stopped", hint=f"let it go on: kill -CONT {pid}")
 
 
 def _version(pid: int) -> tuple[int, int] | None:

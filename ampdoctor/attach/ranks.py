@@ -17,13 +17,16 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 
 
 def ranks_of(target: Process) -> list[Process]:
-    """Return the ranks of the training that `target` is one of, on this machine, by rank.
+    """Return the ranks of the training that `target` is one of, or has started, on this machine, by rank.
 
     Raises:
-        AmpDoctorError: it was not started as one of several ranks.
+        AmpDoctorError: it was not started as one of several ranks, and has started none.
     """
     own = target.environment()
     if "RANK" not in own or "WORLD_SIZE" not in own:
+        started = next((c for c in children_of(target.pid) if {"RANK", "WORLD_SIZE"} <= set(c.environment())), None)
+        if started is not None:
+            return ranks_of(started)
         raise AmpDoctorError(
             f"{target.title} is no rank of a distributed training: it has no RANK and WORLD_SIZE in its environment",
             hint="leave out --all-ranks",
@@ -49,6 +52,25 @@ def children_of(pid: int) -> list[Process]:
             parents.add(other.pid)
             found.append(other)
     return found
+
+
+def check_torch(target: Process) -> None:
+    """Refuse a process without torch before it is touched: a launcher that waits for a training would never answer.
+
+    Raises:
+        AmpDoctorError: it has not loaded torch.
+    """
+    if not target.has_torch():
+        raise AmpDoctorError(
+            f"cannot record {target.title}: torch has not been imported there", hint=children_hint(target.pid)
+        )
+
+
+def children_hint(pid: int) -> str:
+    """Return what to attach to in the place of `pid`, as far as that can be told: preferably what has torch."""
+    children = children_of(pid)
+    pids = ", ".join(str(child.pid) for child in [c for c in children if c.has_torch()] or children)
+    return f"it has started other Python processes; try PID {pids}" if pids else ""
 
 
 def _own_processes() -> Iterator[Process]:

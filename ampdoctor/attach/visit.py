@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.attach.ranks import children_of
+from ampdoctor.attach.ranks import children_hint
 from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
@@ -34,12 +34,14 @@ class Visit:
         recording: set once its first step has been recorded.
         over: set once nothing more will come.
         error: what has kept it from recording; None if nothing has.
+        failure: what has ended the recording too soon; None if nothing has.
     """
 
     def __init__(self, target: Process, connection: socket.socket) -> None:
         self.target = target
         self._connection = connection
         self.error: AmpDoctorError | None = None
+        self.failure: AmpDoctorError | None = None
         self._answered = threading.Event()
         self._told_its_end = self._hung_up = False
         self.recording, self.over = threading.Event(), threading.Event()
@@ -121,6 +123,8 @@ class Visit:
             self._answered.set()
         elif event == "recording":
             self.recording.set()
+        elif event == "failed":
+            self.failure = AmpDoctorError(f"{self.target.title}: {told['reason']}")
         elif event == "ended":
             self._told_its_end = True
             self.over.set()
@@ -128,6 +132,4 @@ class Visit:
     def _hint(self, told: dict[str, Any]) -> str:
         if "python" in told:
             return f"install it for that Python: {told['python']} -m pip install ampdoctor"
-        if told.get("children") and (children := children_of(self.target.pid)):
-            return f"it has started other Python processes; try PID {', '.join(str(c.pid) for c in children)}"
-        return ""
+        return children_hint(self.target.pid) if told.get("children") else ""

@@ -13,7 +13,7 @@ import typer
 
 from ampdoctor.attach.entrance import enter
 from ampdoctor.attach.process import process
-from ampdoctor.attach.ranks import ranks_of
+from ampdoctor.attach.ranks import check_torch, ranks_of
 from ampdoctor.attach.visit import Visit
 from ampdoctor.cli.options import Budget, Every, Force, Out, Prove
 from ampdoctor.config import load_config
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LOOK_S = 0.2
 _PATIENCE_S = 15.0
 """Most steps are over sooner."""
+
+_WHAT_A_STEP_IS = "One ends with optimizer.step() or scaler.update(), or with backward() where there is no optimizer"
 
 
 def attach(
@@ -56,6 +58,8 @@ def attach(
     config = load_config(Path())
     target = process(pid)
     targets = ranks_of(target) if all_ranks else [target]
+    for one in targets:
+        check_torch(one)
     to = console(stderr=True)
     folder = new_run_folder(f"attach-{pid}", out, force=force)
     recording = Recording(out=folder, every=every, budget=budget, prove=prove)
@@ -69,12 +73,18 @@ def attach(
         _follow(visits, to)
     for error in filter(None, (visit.error for visit in visits)):
         raise error
+    failure = next((visit.failure for visit in visits if visit.failure is not None), None)
     if not (folder / FILE_NAME).is_file():
-        tell("nothing was recorded: no step ended meanwhile", to)
-        return 0
+        if failure is None:
+            why = "it ended first" if target.ended() else f"no step ended meanwhile. {_WHAT_A_STEP_IS}"
+            tell(f"nothing was recorded: {why}", to)
+            return 0
+        raise failure
     if visits[0].lost():
         lost(folder)
     conclude(folder, to)
+    if failure is not None:
+        raise failure
     return 0
 
 

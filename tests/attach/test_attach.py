@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import signal
 from threading import Event
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not (shutil.which("gdb") or shutil.which("lldb")), reason="there is no debugger")
 
 STEPS = 6
-MODES = ("plain", "clipped", "scaled", "skipping", "by_hand", "closure", "two", "frozen_heap", "loader")
+MODES = ("plain", "clipped", "scaled", "skipping", "by_hand", "untold", "closure", "two", "frozen_heap", "loader")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -36,6 +37,29 @@ def test_nothing_changes_and_every_step_is_recorded(mode: str, tmp_path: Path) -
     assert all(s.examined for s in run.steps)
     assert {t.step for t in run.tensors("weight_grad")} == set(range(STEPS))
     assert run.info.status == "complete"
+
+
+@pytest.mark.skipif(not shutil.which("gdb") or platform.machine() != "x86_64", reason="no gdb that can wake it")
+def test_a_main_thread_that_waits_for_the_training_is_woken(tmp_path: Path) -> None:
+    with training(tmp_path / "attached", "joined") as started:
+        command = Command(started, "--steps", 2)
+        command.wait_for("attached to")
+        started.let("go", "end")
+        command.ended()
+        assert started.printed() == undisturbed(tmp_path / "alone", "joined")
+    assert len(command.run.steps) == 2
+
+
+def test_a_recording_that_fails_is_told_to_the_visitor_alone(tmp_path: Path) -> None:
+    with training(tmp_path / "attached", "plain") as started:
+        command = Command(started, "--steps", 35)
+        command.wait_for("attached to")
+        started.let("go")
+        started.wait_for("waiting for end")
+        shutil.rmtree(command.folder)
+        started.let("end")
+        assert "stopped recording, the training goes on" in command.ended(2)
+        assert started.printed() == undisturbed(tmp_path / "alone", "plain")
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

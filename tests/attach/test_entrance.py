@@ -16,7 +16,7 @@ from ampdoctor.attach.debuggers import run_in
 from ampdoctor.attach.process import process
 from ampdoctor.attach.visit import Visit
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.record.attached.door import armed_address, folder, knock
+from ampdoctor.record.attached.door import armed_address, folder, knock, listen, sweep
 from ampdoctor.record.launch import Recording
 from ampdoctor.trace.run import open_run
 from tests.attach.attaching import Command, training, undisturbed
@@ -52,6 +52,19 @@ def test_an_armed_process_needs_no_debugger(tmp_path: Path) -> None:
         command.ended()
         assert started.printed() == undisturbed(tmp_path / "alone", "loader")
     assert len(command.run.steps) == 3
+
+
+@pytest.mark.skipif(not shutil.which("lldb"), reason="there is no lldb")
+def test_lldb_does_where_there_is_no_gdb(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "lldb").symlink_to(str(shutil.which("lldb")))
+    with training(tmp_path / "attached", "plain") as started:
+        command = Command(started, "--steps", 2, PATH=str(tmp_path / "bin"))
+        command.wait_for("attached to")
+        started.let("go", "end")
+        command.ended()
+        assert started.printed() == undisturbed(tmp_path / "alone", "plain")
+    assert len(command.run.steps) == 2
 
 
 @needs_debugger
@@ -130,6 +143,31 @@ def test_an_armed_process_that_was_killed_leaves_no_way_in(tmp_path: Path) -> No
         assert knock(address) is None
     finally:
         address.unlink()
+
+
+def test_what_killed_processes_have_left_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("ampdoctor.record.attached.door._TEMPORARY", tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for pid in (ended.pid, os.getpid()):
+        (folder() / f"{pid}-visit").mkdir()
+        (folder() / f"{pid}-visit" / "source").touch()
+        (folder() / f"{pid}.armed").touch()
+    sweep()
+    assert sorted(left.name for left in folder().iterdir()) == [f"{os.getpid()}-visit", f"{os.getpid()}.armed"]
+
+
+def test_another_process_behind_the_address_is_not_let_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Containers that share /tmp have processes of the same number."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        address = armed_address(child.pid)
+        try:
+            with listen(address), pytest.raises(AmpDoctorError, match="neither gdb nor lldb"):
+                entrance.enter(process(child.pid), lambda _: None)
+        finally:
+            address.unlink()
+            child.kill()
 
 
 def test_importing_ampdoctor_arms_only_where_asked(tmp_path: Path) -> None:

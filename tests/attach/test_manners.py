@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,9 @@ from ampdoctor.attach.process import Process
 from ampdoctor.attach.visit import Visit
 from ampdoctor.record.attached.boundaries import Boundaries
 from ampdoctor.record.attached.door import armed_address, knock, listen
+from ampdoctor.record.attached.session import Session
+from ampdoctor.record.launch import Recording
+from ampdoctor.record.recorder import STRICT_VARIABLE
 from tests.e2e.command import environment
 
 if TYPE_CHECKING:
@@ -137,7 +141,7 @@ def _boundaries(kind: type[torch.amp.GradScaler], *, anew: bool = False, updates
     reached: list[None] = []
     net = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    boundaries = Boundaries(lambda: reached.append(None))
+    boundaries = Boundaries(lambda _: reached.append(None))
     boundaries.watch()
     try:
         scaler = kind("cpu", init_scale=2.0)
@@ -157,6 +161,77 @@ def test_steps_end_whatever_the_scaler_is() -> None:
     assert _boundaries(_OwnUpdate) == 3
     assert _boundaries(torch.amp.GradScaler, anew=True, updates=False) == 3
     assert _boundaries(_Unknowable) == 4
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_steps_of_a_compiled_optimizer_end_where_gradients_are_cleared() -> None:
+    told: list[list[torch.Tensor] | None] = []
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    step = torch.compile(optimizer.step, backend="eager")
+    boundaries = Boundaries(told.append)
+    boundaries.watch()
+    try:
+        for _ in range(4):
+            optimizer.zero_grad()
+            net.zero_grad()
+            net(torch.ones(1, 2)).sum().backward()
+            step()
+        assert told == [[net.weight, net.bias]] * 3
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        assert told[4:] == [None, None]
+    finally:
+        boundaries.leave()
+
+
+def test_gradients_that_are_cleared_without_an_update_end_no_step() -> None:
+    reached: list[list[torch.Tensor] | None] = []
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    boundaries = Boundaries(reached.append)
+    boundaries.watch()
+    try:
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.ones(1, 2)).sum().backward()
+        assert not reached
+
+        def evaluate() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss: torch.Tensor = net(torch.ones(1, 2)).square().sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(evaluate)
+        assert reached == [None]
+    finally:
+        boundaries.leave()
+
+
+def test_a_recorder_that_fails_midway_is_taken_off_and_tells_the_visitor(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(STRICT_VARIABLE, raising=False)
+    wrapped = torch.amp.GradScaler.update, torch.autograd.backward, torch.optim.Optimizer.zero_grad
+    told: list[tuple[str, dict[str, Any]]] = []
+    session = Session(Recording(out=tmp_path / "missing"), None, lambda event, **more: told.append((event, more)))
+    session.begin()
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for _ in range(4):
+        optimizer.zero_grad()
+        scaler.scale(net(torch.ones(1, 2)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    assert [event for event, _ in told] == ["waiting", "failed", "ended"]
+    assert "FileNotFoundError" in told[1][1]["reason"]
+    assert capfd.readouterr().err == ""
+    assert (torch.amp.GradScaler.update, torch.autograd.backward, torch.optim.Optimizer.zero_grad) == wrapped
+    assert not logging.getLogger("ampdoctor").filters
 
 
 def test_a_scaler_step_that_the_user_has_replaced_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:

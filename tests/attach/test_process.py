@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ampdoctor.attach.process import _read, process
+from ampdoctor.errors import AmpDoctorError
 from tests.attach.attaching import wait_until
 from tests.e2e.command import ampdoctor, environment
 
@@ -19,6 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOBODY = 65534
+
+
+LIKE_TORCH = """
+import mmap, os, tempfile
+with tempfile.NamedTemporaryFile(prefix="libtorch") as file:
+    file.write(b" ")
+    file.flush()
+    mapped = mmap.mmap(file.fileno(), 0)
+"""
+"""A process that seems to have loaded torch, which would take a second or two."""
 
 
 @contextmanager
@@ -88,8 +100,20 @@ def test_a_stopped_process(tmp_path: Path) -> None:
         assert f"kill -CONT {child.pid}" in _refused(child.pid, tmp_path)
 
 
+def test_a_process_that_another_debugger_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = "State:\tt (tracing stop)\nTracerPid:\t4711\n"
+    read = _read
+
+    def told(pid: int, name: str) -> str:
+        return status if name == "status" else read(pid, name)
+
+    monkeypatch.setattr("ampdoctor.attach.process._read", told)
+    with pytest.raises(AmpDoctorError, match="being debugged by process 4711"):
+        process(os.getpid())
+
+
 def test_no_debugger(tmp_path: Path) -> None:
-    with _python("") as child:
+    with _python(LIKE_TORCH) as child:
         said = _refused(child.pid, tmp_path, PATH=str(tmp_path))
         assert "neither gdb nor lldb" in said
         assert "AMPDOCTOR=arm" in said
@@ -111,12 +135,12 @@ def test_a_debugger_that_fails(prints: str, expected: str, tmp_path: Path) -> No
     stub.write_text(f"#!/bin/sh\necho '{prints}'\n", encoding="ascii")
     stub.chmod(0o755)
     (tmp_path / "here").mkdir()
-    with _python("") as child:
+    with _python(LIKE_TORCH) as child:
         assert expected in _refused(child.pid, tmp_path / "here", PATH=f"{bin_}:/bin:/usr/bin")
 
 
 def test_no_torch(tmp_path: Path) -> None:
-    with _python("import ampdoctor; ampdoctor.arm()") as child:
+    with _python("") as child:
         assert "torch has not been imported there" in _refused(child.pid, tmp_path)
 
 

@@ -49,8 +49,16 @@ def test_the_group_is_found(ranks: tuple[subprocess.Popen[str], list[int]]) -> N
     launcher, pids = ranks
     assert [p.pid for p in ranks_of(process(pids[1]))] == pids
     assert [p.pid for p in children_of(launcher.pid)] == pids
-    with pytest.raises(AmpDoctorError, match="is no rank"):
-        ranks_of(process(launcher.pid))
+    assert [p.pid for p in ranks_of(process(launcher.pid))] == pids
+
+
+def test_a_process_without_ranks_is_told() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment()) as child:
+        try:
+            with pytest.raises(AmpDoctorError, match="is no rank"):
+                ranks_of(process(child.pid))
+        finally:
+            child.kill()
 
 
 @pytest.mark.skipif(not shutil.which("gdb"), reason="there is no gdb")

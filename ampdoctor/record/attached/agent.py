@@ -1,7 +1,7 @@
 """The thread in the training process that talks with whoever attached: one line of JSON after another.
 
 From the visitor comes `{"recording": ..., "steps": ...}`, and then `{"stop": true}` or nothing more. To it go events:
-`arrived`, `refused`, `waiting`, `recording`, `ended`. A visitor that is gone, however it went, wants no more.
+`arrived`, `refused`, `waiting`, `recording`, `failed`, `ended`. A visitor that is gone, however it went, wants no more.
 """
 
 from __future__ import annotations

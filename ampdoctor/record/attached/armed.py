@@ -5,24 +5,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import socket
-import struct
 import threading
-from pathlib import Path
 
 from ampdoctor.record.attached.agent import serve
-from ampdoctor.record.attached.door import armed_address, folder, listen
+from ampdoctor.record.attached.door import armed_address, listen, other_end, sweep
 from ampdoctor.record.forks import forget_in_children
-
-_CREDENTIALS = struct.Struct("3i")
-"""Process, user and group, as Linux tells them of the other end of a socket."""
 
 
 class _Armed:
     """Listens, in a thread of its own that sleeps in the kernel."""
 
     def __init__(self) -> None:
-        _sweep()
+        sweep()
         self._address = armed_address(os.getpid())
         self._door = listen(self._address)
         self._process = os.getpid()
@@ -42,7 +36,7 @@ class _Armed:
         with contextlib.suppress(OSError), self._door:  # where nobody answers any more, nobody can knock
             while True:
                 visitor, _ = self._door.accept()
-                if _user_of(visitor) == os.getuid():
+                if other_end(visitor)[1] == os.getuid():
                     # Each in a thread of its own: the second is to be told that there is a first.
                     threading.Thread(target=serve, args=[visitor], name="ampdoctor-attached", daemon=True).start()
                 else:
@@ -66,16 +60,3 @@ def arm() -> None:
         if os.getpid() not in _armed:
             _armed.clear()
             _armed[os.getpid()] = _Armed()
-
-
-def _sweep() -> None:
-    """Remove what processes have left that were killed."""
-    for left in folder().glob("*.armed"):
-        if not Path("/proc", left.stem).exists():
-            left.unlink(missing_ok=True)
-
-
-def _user_of(visitor: socket.socket) -> int:
-    told = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(told)
-    return int(user)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
 import stat
+import struct
 from pathlib import Path
 
 from ampdoctor.errors import AmpDoctorError
 
 _TEMPORARY = Path("/tmp")  # noqa: S108 - whose folder it is, and that nobody else enters it, is checked
 """Not what TMPDIR says, which visitor and training need not agree on."""
+
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group, as Linux tells them of the other end of a socket."""
 
 
 def folder() -> Path:
@@ -28,6 +34,18 @@ def folder() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise AmpDoctorError(f"{path} is not a folder of yours alone", hint="remove it")
     return path
+
+
+def sweep() -> None:
+    """Remove what processes that were killed have left: a name begins with the number of the process."""
+    for left in folder().iterdir():
+        owner = re.match(r"\d+", left.name)
+        if owner is None or Path("/proc", owner[0]).exists():
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def armed_address(pid: int) -> Path:
@@ -57,3 +75,11 @@ def knock(address: Path) -> socket.socket | None:
         visitor.close()
         return None
     return visitor
+
+
+def other_end(connection: socket.socket) -> tuple[int, int]:
+    """Return the process at the other end of `connection`, and its user."""
+    process, user, _ = _CREDENTIALS.unpack(
+        connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return int(process), int(user)
