@@ -97,7 +97,8 @@ def _training(run: Run, modules: tuple[ModulePrecision, ...]) -> tuple[ModulePre
 
 def _activations(modules: Iterable[ModulePrecision]) -> str:
     """Return how many of the modules that compute do so in half: "FP16 autocast in 12 of 14 modules"."""
-    computing = [m for m in modules if m.leaf and any(format_of_dtype(d) for d in m.activations)]
+    called = [m for m in modules if any(format_of_dtype(d) for d in m.activations)]
+    computing = [m for m in called if m.leaf] or called  # a wrapper has the place of the only module in it
     if not computing:
         return "no activation recorded"
     kinds = Counter((dtype, m.autocast == dtype) for m in computing for dtype in m.activations if dtype in HALF_DTYPES)
@@ -114,6 +115,7 @@ def _weights(run: Run) -> str:
     """Return the formats of the trained parameters, and of frozen ones that differ: "FP32 weights"."""
     trained = {d for group in run.optimizers for d in group.dtypes}
     trained = trained or {d for m in run.modules if m.trainable for d in m.dtypes}
+    trained = trained or {r.dtype for r in run.tensors("weight_grad")}  # of parameters that no module holds
     frozen = {d for m in run.modules if m.parameters and not m.trainable for d in m.dtypes} - trained
     if not trained:
         return ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import sys
 import time
 from importlib import import_module
@@ -11,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from ampdoctor.config import load_config
 from ampdoctor.engine import Diagnosis, diagnose
-from ampdoctor.errors import AmpDoctorError
+from ampdoctor.errors import AmpDoctorError, OutputExistsError
 from ampdoctor.live import WITHIN_THE_TRAINING, LiveFindings, Watcher
 from ampdoctor.report.layout import Page, joined
 from ampdoctor.report.terminal import console, show, show_diagnosis, show_finding, tell
 from ampdoctor.sinks.pump import Pump
+from ampdoctor.trace.meeting import launch, take_seat
 from ampdoctor.trace.run import open_run
-from ampdoctor.trace.writer import prepare_folder
+from ampdoctor.trace.writer import MEETING, prepare_folder
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from rich.console import Console
@@ -28,9 +30,18 @@ if TYPE_CHECKING:
     from ampdoctor.finding import Finding
     from ampdoctor.record.recorder import Recorder
     from ampdoctor.sinks.base import Sink
+    from ampdoctor.trace.meeting import Seat
 
 RUNS = Path("ampdoctor-runs")
 """Folder, in the working directory, that holds the runs nobody named a place for."""
+
+OTHERS_S = 5.0
+"""A rank that has ended judges the run once the others have ended too, or after so long."""
+
+_STEPS_BY_HAND = (
+    "a loop that changes the weights by itself says where a step ends: with ampdoctor.watch(model) as recorder: ... "
+    "recorder.step()"
+)
 
 
 def new_run_folder(name: str, out: str | os.PathLike[str] | None = None, *, force: bool = False) -> Path:
@@ -58,10 +69,32 @@ def new_run_folder(name: str, out: str | os.PathLike[str] | None = None, *, forc
         return folder
 
 
+def run_place(name: str, out: str | os.PathLike[str] | None = None, *, force: bool = False) -> tuple[Path, Seat | None]:
+    """Make a run folder as `new_run_folder` does, or the one that all ranks of a launch share, with our seat in it.
+
+    Raises:
+        OutputExistsError: `out` holds something already; with `force` an earlier run in it is replaced.
+        OutputNotWritableError: it can't be created or written.
+    """
+    launched = launch()
+    if launched is None:
+        return new_run_folder(name, out, force=force), None
+    if out is not None:
+        return Path(out), take_seat(Path(out), launched, force=force)
+    stem = RUNS / "-".join(filter(None, (name, launched.began or str(os.getppid()))))
+    for number in itertools.count(1):
+        folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
+        with contextlib.suppress(OutputExistsError):
+            return folder, take_seat(folder, launched)
+    raise AssertionError  # there is always another number
+
+
 def discard(folder: Path) -> None:
     """Leave no folder behind that was made for a run and stayed empty."""
     if folder.parent == RUNS:
         with contextlib.suppress(OSError):
+            for marker in folder.glob(f"{MEETING}*"):
+                marker.unlink()
             folder.rmdir()
             RUNS.rmdir()
 
@@ -75,7 +108,9 @@ def conclude(folder: Path, to: Console) -> Diagnosis:
     run = open_run(folder)
     diagnosis = diagnose(run, load_config(Path()))
     if not run.steps and not diagnosis.findings:
-        tell(f"no optimizer step was completed, so there is nothing to diagnose ({folder})", to)
+        by_hand = run.table("tensors").num_rows > 0 and not run.info.exception
+        hint = _STEPS_BY_HAND if by_hand else ""
+        tell(f"no optimizer step was completed, so there is nothing to diagnose ({folder})", to, hint=hint)
         return diagnosis
     to.print()
     show_diagnosis(diagnosis, to)
@@ -129,8 +164,9 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         OutputNotWritableError: the run folder can't be written.
     """
     recorder = import_module("ampdoctor.record.recorder")
-    folder = new_run_folder(Path(sys.argv[0] or "python").stem, out, force=force)
-    reporting = _Reporting(sinks, printed=report) if report or sinks else None
+    folder, seat = run_place(Path(sys.argv[0] or "python").stem, out, force=force)
+    report = report and (seat is None or seat.leads)
+    reporting = _Reporting(sinks, seat, printed=report) if report or sinks else None
     recording: Recorder = recorder.Recorder(
         folder,
         model=model,
@@ -140,8 +176,9 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         budget=budget,
         sample_above=sample_above,
         prove=prove,
+        lead=None if seat is None else seat.leads,
         on_open=reporting.opened if reporting else None,
-        on_close=reporting.closed if reporting else None,
+        on_close=reporting.closed if reporting else seat.leave if seat else None,
     )
     return recording
 
@@ -149,8 +186,9 @@ def watch(  # noqa: PLR0913 - what a user may say, all by keyword
 class _Reporting:
     """What `watch` prints and passes on to sinks. Nothing here may raise into the training."""
 
-    def __init__(self, sinks: Sequence[Sink], *, printed: bool) -> None:
+    def __init__(self, sinks: Sequence[Sink], seat: Seat | None = None, *, printed: bool) -> None:
         self._sinks = sinks
+        self._seat = seat
         self._printed = printed
         self._live: LiveFindings | None = None
         self._pump: Pump | None = None
@@ -170,6 +208,8 @@ class _Reporting:
         try:
             if self._live is not None:
                 self._live.stop()
+            if self._seat is not None:
+                self._seat.leave_in_order(OTHERS_S)
             diagnosis = self._diagnosis(folder)
         except Exception as error:  # noqa: BLE001 - never into the training
             _tell_failure(f"no diagnosis; try `ampdoctor diagnose {folder}`", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.ranks import other_endings
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Severity
 
@@ -87,7 +88,16 @@ def _end(run: Run) -> str:
         end = "; no end of the run was recorded" if run.elsewhere else "; the run goes on"
     if run.info.status == "degraded" and run.steps:
         end = f"; the recorder gave up after step {run.steps[-1].step}, and saw nothing of the rest"
-    return end + (f"; the training ended with {run.info.exception}" if run.info.exception else "")
+    return end + (f"; the training ended with {run.info.exception}" if run.info.exception else "") + _others_end(run)
+
+
+def _others_end(run: Run) -> str:
+    """Return how ranks ended whose exception is not the one that the run is said to have ended with."""
+    told = [
+        f"; {'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))} ended with {error}"
+        for error, ranks in other_endings(run).items()
+    ]
+    return "".join(told)
 
 
 def _nonfinite_from(run: Run) -> int | None:

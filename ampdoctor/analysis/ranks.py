@@ -87,6 +87,26 @@ def _broken_gradients(run: Run) -> dict[int, Fact]:
     return known | dict.fromkeys(table.filter(broken)["step"].to_pylist(), True)
 
 
+def other_endings(run: Run) -> dict[str, tuple[int, ...]]:
+    """Return the exceptions that ended other ranks than the first, each with its ranks, where they had another one."""
+    found: dict[str, tuple[int, ...]] = {}
+    for rank in run.ranks[1:]:
+        error = _ending(run.of_rank(rank))
+        if error and error != _first_line(run.info.exception or ""):
+            found[error] = (*found.get(error, ()), rank)
+    return found
+
+
+def _ending(run: Run) -> str:
+    """Return the exception that the last recorded call raised; "" where it raised none."""
+    errors = run.table("calls")["error"]
+    return _first_line((errors[-1].as_py() if len(errors) else None) or "")
+
+
+def _first_line(message: str) -> str:
+    return message.strip().partition("\n")[0]
+
+
 def _difference(kind: str, facts: Mapping[int, Mapping[int, Fact]]) -> Difference | None:
     """Return how the ranks differ, judged by the first step on which they do."""
     steps = sorted({step for known in facts.values() for step in known})

@@ -16,7 +16,7 @@ from ampdoctor.config import load_config
 from ampdoctor.live import BESIDE_THE_TRAINING, LiveFindings, Watcher
 from ampdoctor.record.launch import Recording, finish, start
 from ampdoctor.report.terminal import console, show_finding, tell
-from ampdoctor.session import conclude, discard, new_run_folder, reason_of
+from ampdoctor.session import OTHERS_S, conclude, discard, reason_of, run_place
 from ampdoctor.trace.info import FILE_NAME
 
 if TYPE_CHECKING:
@@ -58,13 +58,21 @@ def run(
     """
     config = load_config(Path())
     command = command_line(script, arguments or [], module=module)
-    folder = new_run_folder(script if module else stem(script), out, force=force)
+    folder, seat = run_place(script if module else stem(script), out, force=force)
+    speaks = seat is None or seat.leads
+    quiet = quiet or not speaks
     to = console(stderr=True)
     if not quiet:
         tell(f"recording to {folder}", to, style="dim")
-    recording = Recording(out=folder, every=every, budget=budget, sample_above=sample_above, prove=prove, strict=strict)
+    recording = Recording(
+        out=folder, every=every, budget=budget, sample_above=sample_above, prove=prove, strict=strict,
+        lead=None if seat is None else speaks,
+    )  # fmt: skip
     returncode = _record(command, recording, config if live and not quiet else None, to)
-    _tell_outcome(folder, returncode, to, quiet=quiet, debug=context.obj.debug)
+    if seat is not None:
+        seat.leave_in_order(OTHERS_S)
+    if speaks:
+        _tell_outcome(folder, returncode, to, quiet=quiet, debug=context.obj.debug)
     return end_like(returncode)
 
 

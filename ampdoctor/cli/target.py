@@ -13,6 +13,16 @@ from ampdoctor.record.launch import python_command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_LAUNCHERS = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.accelerate_cli",
+    "deepspeed": "deepspeed.launcher.runner",
+    "fabric": "lightning.fabric.cli",
+}
+"""Commands that start trainings, and the modules behind them."""
+
+_LONGEST_LINE = 256
+
 
 def command_line(script: str, arguments: Sequence[str], *, module: bool) -> list[str]:
     """Return the command line of the training, having checked that there is something to start.
@@ -23,6 +33,7 @@ def command_line(script: str, arguments: Sequence[str], *, module: bool) -> list
     if module:
         _check_module(script)
         return python_command(["-m", script, *arguments])
+    script = _command(script) or script
     try:
         _check_script(script)
     except OSError as error:
@@ -31,6 +42,19 @@ def command_line(script: str, arguments: Sequence[str], *, module: bool) -> list
             hint="check its name and the permissions of its folder",
         ) from None
     return python_command([script, *arguments])
+
+
+def _command(name: str) -> str | None:
+    """Return where the command of this name lies that is a Python script beside this interpreter: torchrun, say."""
+    path = Path(sys.executable).parent / name
+    try:
+        if Path(name).name != name or name.startswith("python") or Path(name).exists() or not path.is_file():
+            return None
+        with path.open("rb") as file:
+            first = file.readline(_LONGEST_LINE)
+    except OSError:
+        return None
+    return str(path) if first.startswith(b"#!") and b"python" in first else None
 
 
 def _check_script(script: str) -> None:
@@ -42,8 +66,8 @@ def _check_script(script: str) -> None:
     name = path.name
     if name.startswith("python"):
         hint = "leave out `python`: ampdoctor run SCRIPT [ARGS]"
-    elif name == "torchrun":
-        hint = "use its module: ampdoctor run -m torch.distributed.run [ARGS]"
+    elif name in _LAUNCHERS:
+        hint = f"it is not beside {sys.executable}; try its module: ampdoctor run -m {_LAUNCHERS[name]} [ARGS]"
     elif not name.endswith(".py") and _is_module(script):
         hint = f"to run it as a module: ampdoctor run -m {script}"
     else:

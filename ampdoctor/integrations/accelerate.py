@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import ampdoctor
-from ampdoctor.integrations.base import WHOLE_STEP
+from ampdoctor.integrations.base import WHOLE_STEP, is_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +32,9 @@ def watch(accelerator: Accelerator, **settings: Any) -> Iterator[Recorder | None
         settings: as for `ampdoctor.watch`: `out`, `every`, `budget`, `sample_above`, `prove`, `force`, `report`.
 
     Yields:
-        The recorder; None in all processes but the main one, which are not recorded.
+        The recorder; None in a process that is not recorded (see `is_recorded`).
     """
-    if not accelerator.is_main_process:
+    if not is_recorded(main=accelerator.is_main_process):
         yield None
         return
     models = [accelerator.unwrap_model(model, keep_fp32_wrapper=True) for model in accelerator._models]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.session import reason_of, watch
+from ampdoctor.trace.meeting import is_rank
 
 if TYPE_CHECKING:
     from ampdoctor.record.recorder import Recorder
@@ -52,6 +53,11 @@ WHOLE_STEP = Provides(
 """Everything that a plain loop with GradScaler has."""
 
 
+def is_recorded(*, main: bool) -> bool:
+    """Whether this process is to be recorded: the main one, and of those that a launcher has started all."""
+    return main or is_rank()
+
+
 class Recordings:
     """The recordings of a callback: one at a time, from where a training begins to where it ends.
 
@@ -66,7 +72,7 @@ class Recordings:
 
     @property
     def recorder(self) -> Recorder | None:
-        """The recorder at work; None between trainings, and on all ranks but the first."""
+        """The recorder at work; None between trainings, and where this process is not recorded."""
         return self._recorder
 
     def begin(self, model: Any = None, optimizer: Any = None, scaler: Any = None) -> None:

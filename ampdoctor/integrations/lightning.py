@@ -9,7 +9,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.integrations.base import WHOLE_STEP, Provides, Recordings
+from ampdoctor.integrations.base import WHOLE_STEP, Provides, Recordings, is_recorded
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -52,14 +52,14 @@ class AmpDoctorCallback:
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to record: what comes before it is a sanity check, not the training."""
-        if trainer.is_global_zero:
+        if is_recorded(main=trainer.is_global_zero):
             optimizers = trainer.optimizers
             scaler = getattr(trainer.precision_plugin, "scaler", None)
             self._recordings.begin(pl_module, optimizers[0] if optimizers else None, scaler)
 
     def on_after_setup(self, fabric: Any, module: Any) -> None:
         """Begin to record what Fabric has set up; a second model belongs to the same training, and is found."""
-        if fabric.is_global_zero and self._recordings.recorder is None:
+        if is_recorded(main=fabric.is_global_zero) and self._recordings.recorder is None:
             scaler = getattr(fabric.strategy.precision, "scaler", None)
             self._recordings.begin(module.module, scaler=scaler)
 

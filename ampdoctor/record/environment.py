@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import torch
+import torch.distributed as dist
 
 from ampdoctor._version import __version__
 from ampdoctor.record.headroom import cuda_in_use
@@ -23,9 +24,27 @@ if TYPE_CHECKING:
 
 
 def world_size() -> int:
-    """Return how many ranks the training has, as its launcher says."""
-    told = os.environ.get("WORLD_SIZE", "")
-    return int(told) if told.isdecimal() else 1
+    """Return how many ranks the training has: as its process group says, or its launcher where there is none yet."""
+    return int(dist.get_world_size()) if _has_process_group() else _told("WORLD_SIZE", 1)
+
+
+def rank() -> int:
+    """Return which of the ranks this is; launchers of trainings that start themselves tell it to nobody before."""
+    return int(dist.get_rank()) if _has_process_group() else _told("RANK", 0)
+
+
+def is_one_of_many() -> bool:
+    """Whether other ranks train along."""
+    return world_size() > 1
+
+
+def _has_process_group() -> bool:
+    return bool(dist.is_available() and dist.is_initialized())
+
+
+def _told(variable: str, otherwise: int) -> int:
+    told = os.environ.get(variable, "")
+    return int(told) if told.isdecimal() else otherwise
 
 
 def describe_run(recording: dict[str, Any]) -> RunInfo:

@@ -10,7 +10,7 @@ import numpy as np
 from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 FIRST_STEPS = 3
 """A fault of the set-up shows at once, and a short run must get its examination too."""
@@ -35,14 +35,14 @@ class Schedule:
     Args:
         every: examine each `every`-th step whatever it costs; None for the default schedule within the budget.
         budget: largest share of wall time that examinations may take.
-        in_step: other ranks have the same schedule, and a tensor that is spread over them is whole only where all of
-            them examine the same steps. What each has spent is its own, so the budget decides on bursts alone.
+        in_step: whether other ranks have the same schedule, and a tensor that is spread over them is whole only where
+            all of them examine the same steps. What each has spent is its own, so the budget decides on bursts alone.
 
     Raises:
         AmpDoctorError: `every` is below 1.
     """
 
-    def __init__(self, every: int | None = None, budget: float = 0.03, *, in_step: bool = False) -> None:
+    def __init__(self, every: int | None = None, budget: float = 0.03, *, in_step: Callable[[], bool] = bool) -> None:
         if every is not None and every < 1:
             raise AmpDoctorError(f"every must be at least 1, not {every}")
         self.every = every
@@ -68,7 +68,7 @@ class Schedule:
             return self._burst[step]
         due = self.every is None and _due_by_default(step)
         if self._over_budget():
-            return "interval" if due and self._in_step else None
+            return "interval" if due and self._in_step() else None
         if step in self._burst:
             return self._burst[step]
         return "interval" if due else None

@@ -19,10 +19,10 @@ from ampdoctor.record.groups import parameters_of
 from ampdoctor.record.live_objects import live_instances
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from types import FrameType
 
-_WRAPPER_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_WRAPPER_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"})
 _WRAPPERS_OF_MODULE = ("DistributedDataParallel", "DataParallel")
 """Classes that hold the user's model as `.module`; the path of a wrapped model is that of the bare one."""
 
@@ -80,6 +80,10 @@ class Sites:
             self._discover(module)
             path = self._paths[module]
         return path
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the modules seen so far, with their paths."""
+        yield from ((path, module) for module, path in list(self._paths.items()))
 
     def parameter(self, tensor: torch.Tensor, holder: nn.Module | None = None) -> tuple[str, str]:
         """Return (module path, name) of a parameter; one that no module holds goes by its variable.
@@ -143,9 +147,11 @@ class Sites:
         self._walk(root, prefix)
 
     def _walk(self, root: nn.Module, prefix: str) -> None:
-        inside_wrapper = type(root).__name__ in _WRAPPERS_OF_MODULE
+        wrappers: set[str] = set()
         for name, module in _named_modules(root):
-            path = ".".join(filter(None, (prefix, _unwrapped(name, inside_wrapper))))
+            if type(module).__name__ in _WRAPPERS_OF_MODULE:
+                wrappers.add(name)
+            path = ".".join(filter(None, (prefix, _unwrapped(name, wrappers))))
             self._paths.setdefault(module, path)
             for parameter_name, parameter in parts(module, "_parameters").items():
                 if parameter is not None and not self.knows(parameter):
@@ -168,11 +174,15 @@ class Sites:
         return candidate
 
 
-def _unwrapped(name: str, inside_wrapper: bool) -> str:
-    parts = [part for part in name.split(".") if part not in _WRAPPER_PARTS]
-    if inside_wrapper and parts and parts[0] == "module":
-        parts = parts[1:]
-    return ".".join(parts)
+def _unwrapped(name: str, wrappers: Container[str] = ()) -> str:
+    """Return the path that a module would have without its wrappers; `wrappers` are names of those with a `.module`."""
+    parts = name.split(".")
+    above = (".".join(parts[:depth]) for depth in range(len(parts)))
+    return ".".join(
+        part
+        for part, parent in zip(parts, above, strict=True)
+        if part not in _WRAPPER_PARTS and not (part == "module" and parent in wrappers)
+    )
 
 
 def variable_name(target: object) -> str | None:

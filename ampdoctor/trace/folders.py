@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.errors import RunNotFoundError
 from ampdoctor.trace.info import FILE_NAME
-from ampdoctor.trace.writer import CLAIM
+from ampdoctor.trace.writer import CLAIM, MEETING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NEWEST = 3
 """Runs named to whoever gives the folder that holds them."""
 
-_OURS = (CLAIM, f".{FILE_NAME}.", ".ampdoctor")
+_OURS = (CLAIM, MEETING, f".{FILE_NAME}.", ".ampdoctor")
 """Beginnings of the names of files that are there before anything is recorded."""
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CLAIM = ".claim-"
 """Start of the names of the files by which further ranks claim their tables."""
 
+MEETING = ".ranks-"
+"""Start of the names of the files by which ranks that were started one by one find their common folder."""
+
 
 def table_path(folder: Path, table: str, rank: int = 0) -> Path:
     """Return where the stream of `table` and `rank` lies in a run folder."""
@@ -41,7 +44,8 @@ def prepare_folder(folder: Path, *, force: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if force and (folder / FILE_NAME).is_file():
             of_the_run = (path for name in TABLES for path in folder.glob(f"{name}-*.arrows"))
-            for old in (*of_the_run, *folder.glob(f"{CLAIM}*"), folder / FILE_NAME):
+            ours = (path for start in (CLAIM, MEETING) for path in folder.glob(f"{start}*"))
+            for old in (*of_the_run, *ours, folder / FILE_NAME):
                 old.unlink(missing_ok=True)
         occupied = any(folder.iterdir())
         if not occupied:

@@ -114,6 +114,21 @@ def test_a_training_by_fabric_is_the_same(fabric_package: Any, recording: Record
     assert trained_by_fabric(fabric_package, callback).outcome().differences(alone) == []
 
 
+def test_a_second_model_of_fabric_goes_by_its_variable(fabric_package: Any, recording: Recording) -> None:
+    callback = ours().AmpDoctorCallback(out=recording.folder, every=1, report=False)
+    fabric = fabric_package.Fabric(accelerator="cpu", devices=1, callbacks=[callback])
+    model, critic = Tiny(), Tiny()
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    critic, second = fabric.setup(critic, torch.optim.SGD(critic.parameters(), lr=0.1))
+    for one, stepped in ((model, optimizer), (critic, second)):
+        fabric.backward(one(**batches()[0])["loss"])
+        stepped.step()
+    fabric.call("on_train_end")
+    assert {r.module for r in recording.run.tensors("weight_grad")} == {
+        "first", "last", "critic.first", "critic.last",
+    }  # fmt: skip
+
+
 def test_a_block_around_fabrics_loop_ends_the_recording(fabric_package: Any, recording: Recording) -> None:
     callback = ours().AmpDoctorCallback(out=recording.folder, report=False)
 

@@ -74,6 +74,15 @@ def test_an_exception_ends_the_recording(recording: Recording, tmp_path: Path) -
     assert len(recording.run.steps) == 2
 
 
+def test_an_exception_is_heard_by_a_callback_that_is_added_later(recording: Recording, tmp_path: Path) -> None:
+    trainer = trainer_of(Tiny(fails_on=2), tmp_path, [])
+    trainer.add_callback(ours().AmpDoctorCallback(out=recording.folder, report=False))
+    with pytest.raises(ValueError, match="got wrong"):
+        trainer.train()
+    assert recording.run.info.exception == "ValueError: what the user has got wrong"
+    assert len(recording.run.steps) == 2
+
+
 def test_each_training_is_recorded_by_itself(recording: Recording, tmp_path: Path) -> None:
     seed()
     trainer = trainer_of(Tiny(), tmp_path, [ours().AmpDoctorCallback(out=recording.folder, report=False)])

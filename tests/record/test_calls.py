@@ -254,6 +254,24 @@ def test_closures(recording: Recording) -> None:
     assert recording.tensors("weight_grad")
 
 
+def test_an_update_whose_gradient_a_closure_makes(recording: Recording) -> None:
+    model, unused = nn.Linear(2, 1), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.Adam([*model.parameters(), unused], lr=0.1)
+
+    def closure() -> float:
+        loss = model(torch.ones(1, 2)).square().sum()
+        loss.backward()
+        return float(loss.detach())
+
+    with recording.start(every=1):
+        for _ in range(2):
+            optimizer.step(closure)
+            optimizer.zero_grad()
+    assert [(r.step, r.slot) for r in recording.tensors("update")] == [
+        (step, name) for step in range(2) for name in ("weight", "bias")
+    ]
+
+
 @pytest.mark.parametrize("arguments", [(), (None,)])
 def test_no_closure(recording: Recording, arguments: tuple[Any, ...]) -> None:
     model, optimizer = _model()

@@ -7,8 +7,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor.record.environment import world_size
 from ampdoctor.record.launch import finish
 from ampdoctor.record.run_folder import RunFolder
 from ampdoctor.trace.run import open_run
@@ -101,3 +103,13 @@ def test_a_folder_has_one_owner_for_each_rank(tmp_path: Path, monkeypatch: pytes
         monkeypatch.setenv("RANK", rank)
         owners.append(RunFolder(tmp_path, {}).open())
     assert owners == [True, True, False, False, False]
+
+
+def test_a_process_group_knows_the_rank_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    folder = RunFolder(tmp_path, {})
+    for name, answer in (("is_initialized", True), ("get_rank", 3), ("get_world_size", 4)):
+        monkeypatch.setattr(torch.distributed, name, lambda answer=answer: answer)
+    assert folder.open()
+    folder.close()
+    assert (folder.rank, world_size()) == (3, 4)

@@ -78,7 +78,7 @@ def test_the_budget_binds_beyond_the_free_seconds() -> None:
 
 
 def test_ranks_examine_the_same_steps_whatever_each_has_spent() -> None:
-    cheap, dear = Schedule(in_step=True), Schedule(in_step=True)
+    cheap, dear = (Schedule(in_step=lambda: True) for _ in range(2))
     for step in range(200):
         assert cheap.reason(step) == dear.reason(step)
         examined = cheap.reason(step) is not None

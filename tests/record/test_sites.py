@@ -180,6 +180,9 @@ def test_wrappers_leave_no_trace_in_a_path() -> None:
     assert sites.parameter(next(model.parameters())) == ("0", "weight")
     named = Sites({"student": wrapped})
     assert named.path(model[0]) == "student.0"
+    held: Any = nn.ModuleDict({"_forward_module": wrapped, "module": nn.Linear(1, 1)})
+    inside = Sites({"critic": held})  # as Fabric holds a model
+    assert [inside.path(m) for m in (model[0], held["module"])] == ["critic.0", "critic.module"]
 
 
 def test_a_module_that_is_called_module_keeps_its_name() -> None:
@@ -196,8 +199,8 @@ def test_compiled_and_checkpointed_wrappers() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     compiled: Any = torch.compile(model, backend="eager")
     assert Sites({"": compiled}).path(model[1]) == "1"
-    assert sites_module._unwrapped("0._checkpoint_wrapped_module.fc", inside_wrapper=False) == "0.fc"
-    assert sites_module._unwrapped("_fsdp_wrapped_module.0", inside_wrapper=False) == "0"
+    assert sites_module._unwrapped("0._checkpoint_wrapped_module.fc") == "0.fc"
+    assert sites_module._unwrapped("_fsdp_wrapped_module.0") == "0"
 
 
 def test_a_tied_weight_is_one_site(recording: Recording) -> None:

@@ -84,6 +84,17 @@ def test_with_nothing_recorded_nothing_is_claimed() -> None:
     assert used.modules == ()
 
 
+def test_parameters_that_no_module_holds() -> None:
+    run = RunBuilder().step().tensor("", "weight_grad", slot="w1", exponents={0: 9})
+    assert precision_used(run.build()).sentence == "no activation recorded, FP32 weights, no loss scaling"
+
+
+def test_a_wrapper_in_the_place_of_the_only_module() -> None:
+    run = RunBuilder().step().optimizer("SGD")
+    _module(run, "", "float32", leaf=False)
+    assert precision_used(run.build()).sentence == "FP32 in all 1 module, FP32 weights, no loss scaling"
+
+
 def test_it_is_plain_data() -> None:
     run = RunBuilder().step()
     _module(run, "head", "float16", "float16")

@@ -14,6 +14,8 @@ from ampdoctor import session
 from ampdoctor.errors import OutputExistsError, OutputNotWritableError
 from ampdoctor.report.terminal import console
 from ampdoctor.session import conclude, new_run_folder
+from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.trace.writer import TraceWriter
 from tests.recorded import write_run
 
 
@@ -60,6 +62,16 @@ def test_a_run_without_a_step_ends_in_one_line(capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 1
     assert "no optimizer step was completed" in shown
+
+
+def test_a_loop_that_changes_weights_by_itself_is_told_what_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(Path("here"), losses=[])
+    writer = TraceWriter(folder, 0)
+    rows = RunBuilder().tensor("body", "activation", slot="out", exponents={0: 1}).build().tensors("activation")
+    writer.append("tensors", list(rows))
+    writer.close()
+    conclude(folder, console())
+    assert "recorder.step()" in capsys.readouterr().out
 
 
 class _FakeRecorder:

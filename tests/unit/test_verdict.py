@@ -58,6 +58,21 @@ def test_an_exception_of_the_training_is_told() -> None:
     assert not verdict.startswith("healthy")
 
 
+def test_another_rank_that_failed_first_is_told() -> None:
+    run = _run(1.0, status="crashed", exception="RuntimeError: Connection closed by peer")
+    run.beside(*(_run(1.0).call("exception", error=f"{error}\nmore") for error in ("ValueError: bad row",) * 2))
+    verdict = verdict_of(run.build(), [])
+    assert verdict.endswith(
+        "ended with RuntimeError: Connection closed by peer; ranks 1, 2 ended with ValueError: bad row"
+    )
+
+
+def test_an_exception_that_was_caught_on_another_rank_is_not_told() -> None:
+    run = _run(1.0)
+    run.beside(_run(1.0).call("backward", error="RuntimeError: caught").call("optimizer_step"))
+    assert verdict_of(run.build(), []).startswith("healthy")
+
+
 def test_a_failed_rule_is_told() -> None:
     run = _run(1.0).build()
     failed = "; could not be judged by lost-updates, which failed"
