@@ -40,6 +40,8 @@ def number(value: float) -> str:
 def bytes_text(count: float) -> str:
     """Return an amount of memory: `512 bytes`, `3.5 MiB`."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= 1000 * size:
+            return f"{count / size:.0f} {unit}"
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} bytes"

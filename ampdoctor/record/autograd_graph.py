@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ampdoctor.record.tensors import HALVES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -175,7 +177,14 @@ def leaf_of(node: Node) -> torch.Tensor | None:
     return node.variable if operation(node) == ACCUMULATE else None
 
 
-def arriving_dtype(node: Node) -> torch.dtype | None:
+def narrows(node: Node) -> bool:
+    """Whether the gradient that `node` is handed may be wide, and one that it hands on half."""
+    if _arriving(node) in HALVES:
+        return False
+    return any(_arriving(parent) in {None, *HALVES} for parent, _ in node.next_functions if parent is not None)
+
+
+def _arriving(node: Node) -> torch.dtype | None:
     """Return the dtype of the gradient that a node with one output is handed; None where torch does not say."""
     made: Any = getattr(node, "_input_metadata", ())
     return made[0].dtype if len(made) == 1 else None

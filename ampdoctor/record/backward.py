@@ -15,9 +15,9 @@ from ampdoctor.record.autograd_graph import (
     ACCUMULATE,
     CAST,
     CASTING,
-    arriving_dtype,
     both,
     hand_factors,
+    narrows,
     nodes,
     operation,
     scaled_share,
@@ -102,9 +102,7 @@ class BackwardReader:
                 added = self._state.weights.sums.follow(node, node.variable, self._state.guard)
                 self._handles += [added] if added is not None else []
             elif kind in CASTING:
-                if (
-                    arriving_dtype(node) not in HALVES
-                ):  # a gradient that is half already, as of a weight's cast, is kept
+                if narrows(node):  # not the cast of a weight, whose gradient is half already
                     hook = self._cast_hook(tensors, site_below(node))
                     self._handles.append(node.register_hook(hook))
                 if kind == CAST:

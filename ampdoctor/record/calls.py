@@ -11,6 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.call_log import CallLog
 from ampdoctor.record.clips import Clips
+from ampdoctor.record.compiled_steps import CompiledSteps
 from ampdoctor.record.failures import broken
 from ampdoctor.record.groups import groups_of, parameters_of
 from ampdoctor.record.held_gradients import HeldGradients
@@ -43,6 +44,7 @@ class CallWatch:
         self._clips = Clips(state, self._log, scalers, self._held)
         self._penalties = PenaltyGradients(state, self._log)
         self._patches = Patches()
+        self._compiled = CompiledSteps(state.guarded(self.untold))
         own_scalers = OwnScalers(state, self._log, scalers, ends, self._meet)
         self._watchers = [self._penalties, own_scalers, *(watcher(state, self._log) for watcher in WATCHERS)]
         self._handles: list[RemovableHandle] = []
@@ -66,6 +68,7 @@ class CallWatch:
         around(scaler, "update", safe(self._before_update), safe(self._after_update))
         around(scaler, "load_state_dict", early(self._before_scaler_load), early(self._log.finish))
         around(optimizer, "zero_grad", early(self._before_zero_grad), early(self._log.finish))
+        self._compiled.watch(self._patches)
         self._clips.install(self._patches)
         for watcher in self._watchers:
             watcher.install(self._patches)
@@ -77,6 +80,13 @@ class CallWatch:
     def noted(self, error: BaseException) -> None:
         """Take note of an exception that passes a place of ours."""
         self._log.noted(error)
+
+    def untold(self, parameters: list[torch.Tensor]) -> None:
+        """A step has ended that no optimizer tells of, whose gradients nobody has looked at."""
+        self._compiled.told()
+        if self._state.log.begun:
+            self._state.weights.gradients_of(parameters, scaled=self._state.log.pass_scale is not None)
+            self._ends.untold()
 
     def remove(self) -> None:
         """Take everything off."""
@@ -101,6 +111,7 @@ class CallWatch:
         read["held"] = self._held.before_backward()
         read["penalty_undivided"] = self._penalties.undivided(roots, self._scalers.value)
         self._penalties.backward_begins(roots, read["scaled"], create_graph=create_graph is True)
+        self._state.looks.ledgers.backward_begins(roots)
         if self._state.opinions.replays is not None:
             self._state.opinions.replays.kept.backward_begins(roots)
         if self._state.opinion is not None:
@@ -115,6 +126,7 @@ class CallWatch:
             self._state.opinions.replays.kept.backward_ended()
         if call is None:
             return
+        self._backward.release()
         self._log.finish(call, None, error)
         if self._state.opinion is not None:
             self._state.opinion.backward_ended()
@@ -155,6 +167,7 @@ class CallWatch:
         if not scaler.is_enabled() or not _can_be_followed(optimizer):
             return None
         name = self._meet(optimizer)
+        self._compiled.others_tell()
         self._state.weights.gradients(optimizer, scaled=self._scalers.holds_scaled(scaler, optimizer))
         call = self._log.begin("scaler_step", name, resized=self._held.resized(optimizer, whole=True))
         self._scalers.step_begins(scaler)
@@ -223,21 +236,26 @@ class CallWatch:
             name = self._meet(optimizer)
             resized = self._held.resized(optimizer)
             self._log.finish(self._log.begin("optimizer_step", name, resized=resized))
-        if not _has_closure(args, kwargs):
+        closure = _has_closure(args, kwargs)
+        self._compiled.others_tell()
+        if not closure:
             state.weights.gradients(optimizer, scaled=self._scalers.any_scaled(optimizer))
             if not self._scalers.stepping and state.opinions.would_replay():
                 self._look_for_failure(optimizer)
         self._scalers.optimizer_called = True
-        state.weights.before_step(optimizer)
-        state.accumulators.suspend()
+        if not closure and state.opinions.replays is not None:
+            state.opinions.replays.time_precisions()
+        state.weights.before_step(optimizer, closure=closure)
+        state.looks.optimizer_begins()
 
     def _after_optimizer_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         state = self._state
-        state.accumulators.resume()
-        if _has_closure(args, kwargs):
+        state.looks.optimizer_ended()
+        closure = _has_closure(args, kwargs)
+        if closure:
             # A closure runs forward and backward inside step: before it, gradients are stale or missing.
             state.weights.gradients(optimizer, scaled=False)
-        state.weights.after_step(optimizer)
+        state.weights.after_step(optimizer, closure=closure)
         state.casts.optimizer_stepped(state.optimizers.name(optimizer))
         if not self._scalers.stepping:
             state.log.outcomes.append(Outcome(False, 0.0))

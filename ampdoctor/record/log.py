@@ -108,6 +108,11 @@ class StepLog:
         return self.reason is not None
 
     @property
+    def kept(self) -> list[torch.Tensor]:
+        """Vectors of ours that wait, or have waited, for the transfer."""
+        return self._vectors
+
+    @property
     def has_rows(self) -> bool:
         """Whether anything was queued."""
         return bool(self._rows)

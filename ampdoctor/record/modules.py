@@ -36,6 +36,10 @@ _MAX_CALLS = 8
 """Calls of one module recorded in a step: a recurrent cell called a thousand times repeats itself."""
 
 
+_MOST_CALLS = 50_000
+"""Calls of all modules together that are looked at in a step: those after them repeat it, and each costs time."""
+
+
 class ModuleHooks:
     """Puts the hooks in place for one step after another."""
 
@@ -46,6 +50,7 @@ class ModuleHooks:
         self._described: set[str] = set()
         self._tensors: TensorLog | None = None
         self._calls: dict[tuple[str, str], int] = {}
+        self._met = 0
         self._elsewhere = OtherThreads(state)
         self._recorded_before_backward: set[str] = set()
         self._places: Places | None = None
@@ -59,10 +64,17 @@ class ModuleHooks:
         self.disarm()
         self._hooks.remove()
 
-    def arm(self, tensors: TensorLog, places: Places | None = None) -> None:
-        """Record the modules called from now on; `places` is told of each as it begins and ends."""
+    def arm(self, tensors: TensorLog | None, places: Places | None = None) -> None:
+        """Record the modules called from now on; `places` is told of each as it begins and ends.
+
+        Without either there is no hook.
+        """
+        if tensors is None and places is None:
+            self.disarm()
+            return
         self._tensors, self._places = tensors, places
         self._calls.clear()
+        self._met = 0
         self._recorded_before_backward.clear()
         self._hooks.put()
 
@@ -75,15 +87,17 @@ class ModuleHooks:
         if self._is_none_of_ours():
             return
         with self._guard:
-            if self._tensors is not None and _counts(module):
+            if not _counts(module):
+                return
+            if self._tensors is not None:
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.met(module, args)
                 self._places = self._state.opinions.first_call(module) or self._places
-                path = self._sites.path(module)
-                if self._places is not None:
-                    self._places.enter(path)
-                if self._wanted(path):
-                    self._record_inputs(self._tensors, module, path, list(tensors_in(args)))
+            path = self._sites.path(module)
+            if self._places is not None:
+                self._places.enter(path)
+            if self._tensors is not None and self._wanted(path):
+                self._record_inputs(self._tensors, module, path, list(tensors_in(args)))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         if self._is_none_of_ours():
@@ -91,18 +105,27 @@ class ModuleHooks:
                 self._elsewhere.called(module, output)
             return
         with self._guard:
-            if self._tensors is not None and _counts(module):
-                if self._state.opinions.replays is not None:
-                    self._state.opinions.replays.kept.left(module, kwargs, output)
-                path = self._sites.path(module)
-                if self._wanted(path):
-                    # A global pre-hook is not shown keyword arguments, so those are met here.
-                    inputs = [*tensors_in(args), *tensors_in(kwargs)]
-                    self._record_inputs(self._tensors, module, path, inputs)
-                    self._record_outputs(self._tensors, module, path, inputs, output)
-                self._state.blocks.called(path)
-                if self._places is not None:
-                    self._places.leave(path)
+            if not _counts(module):
+                return
+            path = self._sites.path(module)
+            if self._tensors is not None:
+                self._record(self._tensors, module, path, (args, kwargs), output)
+            if self._places is not None:
+                self._places.leave(path)
+            self._met += 1
+            if self._met >= _MOST_CALLS and self._places is None:
+                self._hooks.take_off()
+
+    def _record(self, tensors: TensorLog, module: nn.Module, path: str, given: tuple[Any, ...], output: Any) -> None:
+        """Record one call; `given` are its arguments and its named ones."""
+        if self._state.opinions.replays is not None:
+            self._state.opinions.replays.kept.left(module, given[1], output)
+        if self._wanted(path):
+            # A global pre-hook is not shown keyword arguments, so those are met here.
+            inputs = [*tensors_in(given[0]), *tensors_in(given[1])]
+            self._record_inputs(tensors, module, path, inputs)
+            self._record_outputs(tensors, module, path, inputs, output)
+        self._state.blocks.called(path)
 
     def _is_none_of_ours(self) -> bool:
         """Whether the call at hand is no plain call of the training that is followed.

@@ -17,19 +17,18 @@ import torch
 from torch import nn
 
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.record.accumulators.look import AccumulatorLook
 from ampdoctor.record.alarms import Alarms
 from ampdoctor.record.calls import CallWatch
 from ampdoctor.record.collector import Collector
-from ampdoctor.record.environment import world_size
+from ampdoctor.record.environment import is_one_of_many
 from ampdoctor.record.forks import forget_in_children
 from ampdoctor.record.guard import Guard, told
 from ampdoctor.record.headroom import cuda_in_use, device_in_use
 from ampdoctor.record.log import StepLog
+from ampdoctor.record.looks import Looks
 from ampdoctor.record.modules import ModuleHooks
 from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
 from ampdoctor.record.patching import Patches
-from ampdoctor.record.roundings.watch import RoundingWatch
 from ampdoctor.record.run_folder import RunFolder
 from ampdoctor.record.scaler import ScalerEvents
 from ampdoctor.record.schedule import Schedule
@@ -100,8 +99,9 @@ class Recorder:
         self.folder = folder
         self._on_open, self._on_close = on_open, on_close
         self._given = optimizer, scaler
-        self._run = RunFolder(folder, {"every": every, "budget": budget, "sample_above": sample_above}, lead=lead)
-        self._schedule = Schedule(every, budget, in_step=world_size() > 1)
+        settings = {"every": every, "budget": budget, "sample_above": sample_above}
+        self._run = RunFolder(folder, settings, lead=lead, step=lambda: self._state.log.step)
+        self._schedule = Schedule(every, budget, in_step=is_one_of_many)
         self._alarms, self._sample_above = Alarms(), sample_above
         self._guard = Guard(self._fail, strict=strict)
         roots = {"": model} if isinstance(model, nn.Module) else model
@@ -109,10 +109,8 @@ class Recorder:
         self._state = State(self._guard, sites, OptimizerNames(), WeightExaminer(sites))
         self._ends = StepEnds(self._state, self._end_step)
         self._opinions = self._state.opinions = SecondOpinions(Proving.of(prove), self._state)
-        self._roundings = RoundingWatch(self._state)
-        self._opinions.lent = self._roundings.lend
-        self._accumulators = AccumulatorLook(self._state, wanted=prove is not False)
-        self._state.accumulators = self._accumulators
+        self._looks = self._state.looks = Looks(self._state, wanted=prove is not False)
+        self._opinions.lent = self._looks.roundings.lend
         self._state.copies = WorkingCopies(self._state)
         self._scalers = ScalerEvents(self._state)
         self._calls = CallWatch(self._state, self._scalers, self._ends)
@@ -162,8 +160,7 @@ class Recorder:
             # A step under way has calls and perhaps an exception to tell, but no end of its own.
             left = self._state.log
             if left.has_rows or left.begun:
-                self._roundings.end()
-                self._accumulators.end()
+                self._looks.end()
                 self._run.open()
                 self._run.write(left.finish(left.depart()), soon=True)
         if self._state.active:
@@ -207,18 +204,16 @@ class Recorder:
         if second is not None:
             self._opinions.begin(log, second)
         opinion = self._opinions.current
-        self._roundings.begin(log, busy=opinion is not None)
-        busy = opinion is not None or self._roundings.places is not None
-        self._accumulators.begin(log, busy=busy)
+        looked_at = self._looks.begin(log, busy=opinion is not None)
         self._state.tensors = None
-        self._collector.turn(many=busy or reason is not None or self._accumulators.looking)
+        self._collector.turn(many=looked_at or reason is not None)
+        places = opinion.places if opinion else self._looks.places
         if reason is None:
             self._state.weights.arm(None)
-            self._modules.disarm()
+            self._modules.arm(None, places)
             return
         self._state.tensors = TensorLog(log, opinion.observe if opinion else None, self._sample_above)
         self._state.weights.arm(self._state.tensors, opinion.gradients if opinion else None)
-        places = opinion.places if opinion else self._roundings.places
         self._modules.arm(self._state.tensors, places)
 
     def _end_step(self) -> None:
@@ -235,8 +230,7 @@ class Recorder:
         began, self._clock = self._clock, time.perf_counter()
         wall = self._clock - began
         self._opinions.end(wall)
-        self._roundings.end()
-        self._accumulators.end(wall)
+        self._looks.end(wall)
         log, spent = self._state.log, self._guard.take_seconds()
         held = self._state.held_graphs.before(log.step)
         log.row("steps", step_row(log, wall, spent, held))
@@ -278,8 +272,7 @@ class Recorder:
         self._state.tensors = None
         self._collector.let_go()
         self._opinions.abandon()
-        self._roundings.abandon()
-        self._accumulators.remove()
+        self._looks.abandon()
         self._state.weights.arm(None)
         self._modules.remove()
         self._calls.remove()

@@ -17,9 +17,9 @@ from ampdoctor.record.weight_casts import WeightCasts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ampdoctor.record.accumulators.look import AccumulatorLook
     from ampdoctor.record.guard import Guard
     from ampdoctor.record.log import StepLog
+    from ampdoctor.record.looks import Looks
     from ampdoctor.record.modules import ModuleHooks
     from ampdoctor.record.optimizer import OptimizerNames, WeightExaminer
     from ampdoctor.record.sites import Sites
@@ -41,7 +41,7 @@ class State:
         casts: which half copies of weights are older than the weights.
         held_graphs: losses of earlier steps that still have their graphs.
         opinions: second opinions on single steps.
-        accumulators: looks at totals that code keeps in half.
+        looks: those who look on at operations beside second opinions.
         modules: the hooks of an examined step.
         copies: half weights whose masters are trained.
     """
@@ -52,7 +52,7 @@ class State:
     weights: WeightExaminer
     active: bool = False
     opinions: SecondOpinions = None  # type: ignore[assignment]
-    accumulators: AccumulatorLook = None  # type: ignore[assignment]
+    looks: Looks = None  # type: ignore[assignment]
     modules: ModuleHooks | None = None
     copies: WorkingCopies = None  # type: ignore[assignment]
     log: StepLog = None  # type: ignore[assignment]

@@ -39,6 +39,11 @@ class StepEnds:
             return  # the first step was found by itself, and ended just now
         self._end()
 
+    def untold(self) -> None:
+        """Cleared gradients show that a step has ended which no optimizer tells of."""
+        if not self._manual:
+            self._end()
+
     def optimizer_begins(self, name: str) -> None:
         """The optimizer of this name is about to step."""
         self.may_end()

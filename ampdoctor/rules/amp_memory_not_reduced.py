@@ -32,6 +32,13 @@ def _run(batch: int, *, width: int = 1024, weight: str = "float32", half: str = 
     return run
 
 
+def _with_ledger(copies: int, activations: int) -> RunBuilder:
+    """A batch that looks too small, with the bytes that were recorded as the backward pass began."""
+    run = _run(4).memory("forward", "weights", 2**24)
+    run.memory("forward", "autocast_cache", copies, dtype="bfloat16", storages=4)
+    return run.memory("forward", "activations", activations, kind="aten.addmm", module="layers.0", dtype="bfloat16")
+
+
 class AmpMemoryNotReduced(Rule):
     """Autocast takes more memory than it saves: half copies of the weights outweigh the smaller activations.
 
@@ -65,9 +72,12 @@ class AmpMemoryNotReduced(Rule):
         Example("a batch that makes activations the larger part", lambda: _run(4096)),
         Example("weights in half, without copies", lambda: _run(4, weight="bfloat16")),
         Example("a small model", lambda: _run(4, width=64)),
+        Example("activations that no module handed on, as recorded", lambda: _with_ledger(2**23, 2**24)),
+        Example("copies that were not kept, as recorded", lambda: _with_ledger(0, 2**20)),
     )
     SICK = (
         Example("four rows through a million weights", lambda: _run(4)),
+        Example("copies of more than the activations save, as recorded", lambda: _with_ledger(2**23, 2**20)),
         Example("FP16, and a batch just too small", lambda: _run(400, half="float16")),
     )
 
@@ -81,16 +91,17 @@ class AmpMemoryNotReduced(Rule):
             yield self._finding(run, memory, added)
 
     def _finding(self, run: Run, memory: AutocastMemory, added: int) -> Finding:
+        at_most = "" if memory.recorded else " at most"
         factor = memory.copy_bytes / max(memory.saved_bytes, 1)
         evidence = [
             Evidence(
                 "copy_bytes", memory.copy_bytes,
                 f"Autocast keeps half copies of {counted(memory.copied, 'FP32 weight')} until the backward pass: "
-                f"{bytes_text(memory.copy_bytes)}.", Grade.ESTIMATED,
+                f"{bytes_text(memory.copy_bytes)}.", Grade.OBSERVED if memory.recorded else Grade.ESTIMATED,
             ),
             Evidence(
                 "saved_bytes", memory.saved_bytes,
-                f"Half activations save {bytes_text(memory.saved_bytes)} at most on step {memory.step}.",
+                f"Half activations save {bytes_text(memory.saved_bytes)}{at_most} on step {memory.step}.",
                 Grade.ESTIMATED,
             ),
             Evidence(
@@ -116,6 +127,6 @@ class AmpMemoryNotReduced(Rule):
                 ),
             ],
             location=Location(tuple(f"{m} (weight)" for m in memory.modules), memory.step, memory.step),
-            confidence=Confidence.MEDIUM,
+            confidence=Confidence.HIGH if memory.recorded else Confidence.MEDIUM,
             grade=Grade.ESTIMATED,
         )  # fmt: skip

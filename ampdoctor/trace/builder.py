@@ -20,13 +20,17 @@ from ampdoctor.trace.schema import (
     TABLES,
     AccumulatorRow,
     CallRow,
+    GpuRow,
+    MemoryRow,
     ModuleRow,
     OpRow,
     OptimizerRow,
+    PaceRow,
     RoundingRow,
     ScalerRow,
     StepRow,
     TensorRow,
+    TimingRow,
     TwinRow,
     TwinStepRow,
 )
@@ -161,6 +165,30 @@ class RunBuilder:
         self._rows["ops"].append(OpRow(**(base | columns)))
         return self
 
+    def memory(self, phase: str, component: str, size: int, **columns: Any) -> RunBuilder:
+        """Add what lived at a moment of the step: `size` bytes of FP32 in one storage unless told otherwise."""
+        base: dict[str, Any] = {
+            "step": self._step, "phase": phase, "device": "cpu", "component": component, "dtype": "float32",
+            "bytes": size, "storages": 1,
+        }  # fmt: skip
+        self._rows["memory"].append(MemoryRow(**(base | columns)))
+        return self
+
+    def timing(self, op: str, module: str | None = None, **columns: Any) -> RunBuilder:
+        """Add how long operations took: one of the forward pass, a millisecond, in FP32 unless told otherwise."""
+        base: dict[str, Any] = {
+            "step": self._step, "module": module, "op": op, "direction": "forward", "dtype_in": "float32",
+            "dtype_out": "float32", "calls": 1, "host_ms": 1.0, "numel": 100, "misaligned": 0,
+        }  # fmt: skip
+        self._rows["timings"].append(TimingRow(**(base | columns)))
+        return self
+
+    def pace(self, setting: str, **columns: Any) -> RunBuilder:
+        """Say how long the step's modules took in one precision."""
+        base: dict[str, Any] = {"step": self._step, "setting": setting, "own": False, "device": "cpu", "rounds": 3}
+        self._rows["paces"].append(PaceRow(**(base | columns)))
+        return self
+
     def rounding(self, kind: str, **columns: Any) -> RunBuilder:
         """Add a place where numbers were rounded (a cast of 100 to BF16), or say that the step was watched."""
         base: dict[str, Any] = {
@@ -177,6 +205,14 @@ class RunBuilder:
             "nonzero": 100, "absorbed": 0, "absmax": 1.0, "lasting": True, "compensated": False,
         }  # fmt: skip
         self._rows["accumulators"].append(AccumulatorRow(**(base | columns)))
+        return self
+
+    def gpu(self, **columns: Any) -> RunBuilder:
+        """Add a look at the GPU that trains (torch's current device unless told otherwise)."""
+        base: dict[str, Any] = {
+            "step": self._step, "time": float(self._step), "device": 0, "current": True, "uuid": "GPU-0", "mig": False,
+        }  # fmt: skip
+        self._rows["gpu"].append(GpuRow(**(base | columns)))
         return self
 
     def beside(self, *others: RunBuilder) -> RunBuilder:

@@ -40,6 +40,8 @@ class RunInfo:
         versions: of ampdoctor, torch, python, numpy, pyarrow, cuda.
         precision: global precision settings of torch (TF32, reduced-precision reductions).
         recording: the recorder's own settings.
+        gpu_telemetry: how the table gpu came about: `sampled`, or why there is nothing in it, or nothing any more; None
+            where the training used no CUDA.
     """
 
     schema_version: int = VERSION
@@ -59,6 +61,7 @@ class RunInfo:
     versions: dict[str, str] = field(default_factory=dict)
     precision: dict[str, Any] = field(default_factory=dict)
     recording: dict[str, Any] = field(default_factory=dict)
+    gpu_telemetry: str | None = None
 
 
 def write_info(folder: Path, info: RunInfo) -> None:
@@ -130,7 +133,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "status": str, "started": (int, float), "ended": (int, float, _NONE), "command": tuple, "cwd": str, "pid": int,
     "host": str, "exit_code": (int, _NONE), "exception": (str, _NONE), "degraded": (str, _NONE),
     "git_commit": (str, _NONE), "world_size": int, "device": str, "versions": dict, "precision": dict,
-    "recording": dict,
+    "recording": dict, "gpu_telemetry": (str, _NONE),
 }  # fmt: skip
 """What JSON gives for each field of RunInfo."""
 

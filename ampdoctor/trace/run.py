@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ampdoctor.trace.folders import check_holds_a_run
 from ampdoctor.trace.info import RunInfo, read_info
-from ampdoctor.trace.parts import joined, spread
 from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import (
     TABLES,
     AccumulatorRow,
     CallRow,
+    GpuRow,
+    MemoryRow,
     ModuleRow,
     OpRow,
     OptimizerRow,
+    PaceRow,
     RoundingRow,
     ScalerRow,
     StepRow,
     TensorRow,
+    TimingRow,
     TwinRow,
     TwinStepRow,
 )
-from ampdoctor.trace.selection import EACH_END, chosen_steps
-from ampdoctor.trace.stream import read_stream
-from ampdoctor.trace.stretches import judged_calls
-from ampdoctor.trace.writer import table_path
+from ampdoctor.trace.tables import load_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -145,6 +145,26 @@ class Run:
         return self._rows("accumulators", AccumulatorRow)
 
     @cached_property
+    def memory(self) -> list[MemoryRow]:
+        """What lived at the named moments of the steps whose ledgers were kept."""
+        return self._rows("memory", MemoryRow)
+
+    @cached_property
+    def paces(self) -> list[PaceRow]:
+        """How long the modules of a step took in other precisions."""
+        return self._rows("paces", PaceRow)
+
+    @cached_property
+    def timings(self) -> list[TimingRow]:
+        """The operations of the steps whose ledgers were kept."""
+        return self._rows("timings", TimingRow)
+
+    @cached_property
+    def gpu(self) -> list[GpuRow]:
+        """All looks at the GPUs."""
+        return self._rows("gpu", GpuRow)
+
+    @cached_property
     def modules(self) -> list[ModuleRow]:
         """All modules seen."""
         return self._rows("modules", ModuleRow)
@@ -225,7 +245,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 def _of_rank(folder: Path, info: RunInfo, ranks: tuple[int, ...], rank: int) -> Run:
     def load(name: str) -> tuple[pa.Table, list[str]]:
-        return _load_table(folder, name, rank, run)
+        return load_table(folder, name, rank, run)
 
     run = Run(info, load, folder, ranks, lambda other: _of_rank(folder, info, ranks, other))
     return run
@@ -235,45 +255,6 @@ def ranks_of(folder: Path) -> tuple[int, ...]:
     """Return the ranks that recorded tables into `folder`, in order."""
     found = {path.stem.rpartition("-")[2] for name in TABLES for path in folder.glob(f"{name}-*.arrows")}
     return tuple(sorted(int(rank) for rank in found if rank.isdecimal()))
-
-
-def _load_table(folder: Path, name: str, rank: int, run: Run) -> tuple[pa.Table, list[str]]:
-    schema, path = TABLES[name], table_path(folder, name, rank)
-    if not path.is_file():
-        return schema.arrow.empty_table(), []
-    if name == "tensors":
-        return _judged_tensors(run, path, rank)
-    contents = read_stream(path, schema)
-    notices = [contents.notice] if contents.notice else []
-    if name != "calls":
-        return contents.table, notices
-    troubles = [step for steps in run.marked_steps for step in (*steps[:EACH_END], *steps[-EACH_END:])]
-    judged = judged_calls(contents.table, {*run.table("tensors")["step"].unique().to_pylist(), *troubles})
-    run.judged_calls = judged.num_rows / max(contents.table.num_rows, 1)
-    return judged, [*notices, *_left_out(judged, contents.table.num_rows, "calls", "each kind of step")]
-
-
-def _judged_tensors(run: Run, path: Path, rank: int) -> tuple[pa.Table, list[str]]:
-    schema = TABLES["tensors"]
-    contents = read_stream(path, schema, lambda held: chosen_steps(held, run.marked_steps))
-    notices = [contents.notice] if contents.notice else []
-    recorded, table = contents.table.num_rows + contents.left_out, contents.table
-    if spread(table) and len(run.ranks) > 1:
-        steps = set(table["step"].to_pylist())
-        files = [table_path(path.parent, "tensors", other) for other in run.ranks if other != rank]
-        others = (read_stream(file, schema, lambda _: steps).table for file in files if file.is_file())
-        table, incomplete = joined(table, others)
-        if incomplete:
-            notices.append(f"of {incomplete} tensors that are spread over ranks some parts were not recorded")
-    return table, [*notices, *_left_out(table, recorded, "tensors", "each kind of trouble")]
-
-
-def _left_out(judged: pa.Table, recorded: int, what: str, kinds: str) -> list[str]:
-    if judged.num_rows == recorded:
-        return []
-    steps = len(judged["step"].unique())
-    text = f"the run is long: {judged.num_rows} of {recorded} recorded {what} were judged, those of {steps} steps"
-    return [f"{text}: its start and end, {kinds}, and steps in between"]
 
 
 def _alive(pid: int) -> bool:

@@ -119,7 +119,8 @@ def _own_hooks(module: nn.Module) -> list[str]:
     return [
         name
         for name, hooks in vars(module).items()
-        if name.endswith("_hooks") and any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
+        if name.endswith("_hooks") and isinstance(hooks, dict)
+        if any("ampdoctor" in str(getattr(h, "__module__", "")) for h in hooks.values())
     ]
 
 

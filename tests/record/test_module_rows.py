@@ -225,7 +225,7 @@ def test_an_error_in_a_forward_has_no_frame_of_ours(recorder: Recorder) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x @ torch.ones(3, 7)
 
-    for _ in range(4):  # where operations are watched, the frames of a mode lie in between and can't be hidden
+    for _ in range(5):  # where operations are watched, the frames of a mode lie in between and can't be hidden
         recorder.step()
     with pytest.raises(RuntimeError) as raised:
         nn.Sequential(Failing())(torch.ones(1, 2))

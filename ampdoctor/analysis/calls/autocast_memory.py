@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.forward.operations import operations
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.memory.layouts import FP32, layout_at, own_layout
+from ampdoctor.analysis.memory.ledgers import FORWARD, ledgers, total
 from ampdoctor.formats import HALF_DTYPES
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ class AutocastMemory:
         saved_bytes: bytes by which half activations are smaller than FP32 ones, at the most.
         weight_bytes: bytes of all FP32 weights.
         modules: modules with such weights.
+        recorded: the step's memory was recorded: the bytes are those when its backward pass began, and not worked out
+            from shapes.
     """
 
     step: int
@@ -37,16 +41,41 @@ class AutocastMemory:
     saved_bytes: int
     weight_bytes: int
     modules: tuple[str, ...]
+    recorded: bool = False
 
 
 @once_per_run
 def autocast_memory(run: Run) -> AutocastMemory | None:
-    """Return that of the last examined step with a half copy of a weight; None where there is none."""
+    """Return that of the last examined step with a half copy of a weight; None where there is none.
+
+    Where the memory of a step was recorded, it is that step's.
+    """
     by_step: dict[int, list[TensorRow]] = {}
     for row in run.tensors("activation", "weight"):
         by_step.setdefault(row.step, []).append(row)
     of_steps = (_of_step(run, step, rows) for step, rows in sorted(by_step.items(), reverse=True))
-    return next((memory for memory in of_steps if memory is not None), None)
+    found = next((memory for memory in of_steps if memory is not None), None)
+    return None if found is None else _as_recorded(run, found)
+
+
+def _as_recorded(run: Run, found: AutocastMemory) -> AutocastMemory:
+    """Return what was recorded in place of what was worked out, where anything was."""
+    ledger = next((each for each in reversed(ledgers(run).values()) if each.autocast is not None), None)
+    if ledger is None or not own_layout(ledger).startswith("amp-"):
+        return found
+    # Where the backward pass begins: later, in the optimizer, there may be more, and nothing of autocast's is left.
+    own = layout_at(ledger, FORWARD, own_layout(ledger)).components
+    fp32 = layout_at(ledger, FORWARD, FP32).components
+    copies = ledger.at(FORWARD, "autocast_cache")
+    return replace(
+        found,
+        step=ledger.step,
+        copied=sum(row.storages for row in copies),
+        copy_bytes=total(copies),
+        saved_bytes=max(fp32["activations"].bytes - own["activations"].bytes, 0),
+        weight_bytes=own["weights"].bytes,
+        recorded=True,
+    )
 
 
 def _of_step(run: Run, step: int, rows: Sequence[TensorRow]) -> AutocastMemory | None:

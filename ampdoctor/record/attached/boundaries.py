@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ampdoctor.record.attached.compiled_steps import CompiledSteps
+from ampdoctor.record.compiled_steps import CompiledSteps
 from ampdoctor.record.frames import variables_of
 from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.patching import Patches

@@ -31,10 +31,9 @@ class _Recorder(Recorder):
         self._boundaries = boundaries
 
     def untold(self, parameters: list[torch.Tensor]) -> None:
-        """End a step that no optimizer tells of, whose gradients nobody has looked at."""
+        """End a step that no optimizer tells of: the boundaries see it before the recorder does."""
         with self._guard:
-            self._state.weights.gradients_of(parameters, scaled=self._state.log.pass_scale is not None)
-        self.step()
+            self._calls.untold(parameters)
 
     def _detach(self) -> None:
         self._boundaries.leave()

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 LIMIT_S = 120.0
-LIMITS_S = {START: 30.0, "asked": math.inf}
-"""Seconds that one may take, by its reason: a step of an LSTM under LBFGS has a million operations."""
+LIMITS_S = {START: 10.0, "asked": math.inf}
+"""Seconds that one may take, by its reason: a step of an LSTM under LBFGS has a million operations, and the first step
+of a program that makes its own updates may never end."""
 
 
 class SecondOpinion:

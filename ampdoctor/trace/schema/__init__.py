@@ -9,6 +9,8 @@ readers accept VERSION and VERSION - 1.
 
 from ampdoctor.trace.schema.calls import CallRow
 from ampdoctor.trace.schema.columns import TABLES, VERSION, Column, Table
+from ampdoctor.trace.schema.gpu import GpuRow
+from ampdoctor.trace.schema.ledger import COPY, MemoryRow, PaceRow, TimingRow
 from ampdoctor.trace.schema.roundings import RoundingRow
 from ampdoctor.trace.schema.training import AccumulatorRow, ModuleRow, OptimizerRow, ScalerRow, StepRow, TensorRow
 from ampdoctor.trace.schema.twins import OpRow, TwinRow, TwinStepRow
@@ -16,20 +18,25 @@ from ampdoctor.trace.schema.twins import OpRow, TwinRow, TwinStepRow
 OLDEST_READABLE = 1
 
 __all__ = [
+    "COPY",
     "OLDEST_READABLE",
     "TABLES",
     "VERSION",
     "AccumulatorRow",
     "CallRow",
     "Column",
+    "GpuRow",
+    "MemoryRow",
     "ModuleRow",
     "OpRow",
     "OptimizerRow",
+    "PaceRow",
     "RoundingRow",
     "ScalerRow",
     "StepRow",
     "Table",
     "TensorRow",
+    "TimingRow",
     "TwinRow",
     "TwinStepRow",
 ]

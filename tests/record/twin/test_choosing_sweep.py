@@ -5,8 +5,9 @@ The whole table, over more recorded scales, is in benchmarks/README.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pytest
 
 from ampdoctor.record.log import Finished
@@ -51,12 +52,13 @@ class _Recorded:
 
     def __init__(self, known: list[TensorRow]) -> None:
         self.step = 0
-        self.known = known
-        self.absmax = [row.absmax for row in known]
-        self.zeros = [row.zeros for row in known]
+        self._known = known
+        self.absmax = np.array([row.absmax for row in known])
+        self.zeros = np.array([row.zeros for row in known])
+        self.loss_scale = [row.loss_scale for row in known]
 
-    def loss_scale(self, row: int) -> float | None:
-        return self.known[row].loss_scale
+    def column(self, name: str) -> list[Any]:
+        return [getattr(row, name) for row in self._known]
 
 
 def _gradients() -> RunBuilder:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -84,9 +84,38 @@ def replay(
         harvest: given the gradients at the end, while the twins still live.
         hooks_too: let hooks of the user's on modules and tensors run once more; else such a step is declined.
     """
+    chosen = executable(kept, hooks_too=hooks_too)
+    if chosen.declined is not None:
+        return Outcome(declined=chosen.declined, left_out=chosen.left_out)
+    kept.replaying = True
+    try:
+        again = _Again(chosen.calls, kept.passes, followers, path, on_error, seeded or _nothing)
+        again.hooks_too = hooks_too
+        return again.run(harvest or _nothing, chosen.left_out)
+    finally:
+        kept.replaying = False
+
+
+@dataclass(frozen=True)
+class Executable:
+    """What of a step can be executed again.
+
+    Attributes:
+        calls: the calls that can.
+        left_out: those that can't, by reason.
+        declined: why none can.
+    """
+
+    calls: list[RootCall] = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+    declined: str | None = None
+
+
+def executable(kept: RootCalls, *, hooks_too: bool) -> Executable:
+    """Return which calls of the step that `kept` holds can be executed again; nothing is executed yet."""
     reason = _forbidden(kept)
     if reason is not None:
-        return Outcome(declined=reason)
+        return Executable(declined=reason)
     left_out: Counter[str] = Counter()
     calls = []
     for call in kept.calls:
@@ -100,17 +129,8 @@ def replay(
     named = tuple(f"{reason} (x{times})" for reason, times in left_out.items())
     if not calls:
         none = "no module was called with gradients enabled, as far as has been seen"
-        return Outcome(declined=next(iter(left_out), none), left_out=named)
-    hooks = None if hooks_too else _forbidden_hooks(calls)
-    if hooks is not None:
-        return Outcome(declined=hooks, left_out=named)
-    kept.replaying = True
-    try:
-        again = _Again(calls, kept.passes, followers, path, on_error, seeded or _nothing)
-        again.hooks_too = hooks_too
-        return again.run(harvest or _nothing, named)
-    finally:
-        kept.replaying = False
+        return Executable(left_out=named, declined=next(iter(left_out), none))
+    return Executable(calls, named, None if hooks_too else _forbidden_hooks(calls))
 
 
 class _Again:
@@ -147,7 +167,7 @@ class _Again:
         declined = None
         try:
             watched = self._tensor_hooks.watched()
-            with Untouched(self._modules), self._hooks, watched, _as_in_training():
+            with Untouched(self._modules), self._hooks, watched, as_in_training():
                 self._execute()
                 self._ours(harvest)(self._backward.gradients())
         except (NotTheSameError, NotRestorableError) as error:
@@ -203,7 +223,7 @@ class _Again:
 
 
 @contextlib.contextmanager
-def _as_in_training() -> Iterator[None]:
+def as_in_training() -> Iterator[None]:
     """Undo what the guard keeps away, and have compiled modules show their operations."""
     eagerly = Eagerly()
     with torch._C._EnableTorchFunction(), torch.enable_grad():

@@ -15,6 +15,7 @@ from ampdoctor.record.twin.onsets import Onsets
 from ampdoctor.record.twin.plan import declined
 from ampdoctor.record.twin.replay.again import replay
 from ampdoctor.record.twin.replay.kept import RootCalls
+from ampdoctor.record.twin.replay.paces import pace_rows, paces
 from ampdoctor.record.twin.replay.purity import effect
 from ampdoctor.record.twin.worlds import Worlds, named
 from ampdoctor.trace.schema import TwinStepRow
@@ -43,6 +44,7 @@ class Replays:
         self.kept = RootCalls(state, _most_bytes)
         self._onsets = Onsets()
         self.asked: int | None = None
+        self._timed = False
 
     @property
     def running(self) -> bool:
@@ -98,6 +100,15 @@ class Replays:
         log.row("twin_steps", lambda _: row)
         worlds.clear()
 
+    def time_precisions(self) -> None:
+        """Time the step at hand in other precisions, once in a run whose user wants to know whatever it costs."""
+        log = self._state.log
+        if self._timed or not self._always or log.step < _SETTLED or not self.kept.calls:
+            return
+        self._timed = True
+        for row in pace_rows(paces(self.kept, hooks_too=True), log.step):
+            log.row("paces", lambda _, row=row: row)  # type: ignore[misc]
+
     def _effect(self) -> str | None:
         """Return what the calls of the step may have done beyond what is put back, None where they surely did not."""
         for call in self.kept.calls:
@@ -128,6 +139,9 @@ class Replays:
         if self._state.guard.strict:
             raise error
 
+
+_SETTLED = 3
+"""From this step on nothing is done for the first time any more."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.dtype, torch.device)
 

@@ -39,6 +39,10 @@ class CompiledSteps:
             for owner in (torch.optim.Optimizer, torch.nn.Module):
                 patches.around(owner, "zero_grad", self._clears, lambda *_: None)
 
+    def told(self) -> None:
+        """The end of this step is known."""
+        self._passed = False
+
     def others_tell(self) -> None:
         """There are steps that show by themselves."""
         self._others_tell = True
@@ -52,8 +56,9 @@ class CompiledSteps:
         if self._others_tell or torch.compiler.is_compiling():
             return
         try:
-            parameters = _parameters(owner)
-            version = sum(p._version for p in parameters)
+            with torch._C.DisableTorchFunction():  # a mode of the user's would see us look
+                parameters = _parameters(owner)
+                version = sum(p._version for p in parameters)
             updated = self._versions.get(id(owner), version) != version
             self._versions[id(owner)] = version
             if not (updated and self._passed) or self._within_a_step():

@@ -1,0 +1,142 @@
+"""How long the step's modules take in other precisions: executed again under another autocast, and timed.
+
+Only the precision differs: inputs, weights and random numbers are the step's own. What comes out is not looked at, and
+the backward pass starts from ones, since how long it takes does not depend on the values.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+import torch
+
+from ampdoctor.record.guard import told
+from ampdoctor.record.tensors import HALVES, dtype_name
+from ampdoctor.record.twin.replay.again import as_in_training, executable
+from ampdoctor.record.twin.replay.root_call import handed_in, outputs_of, takes_gradients
+from ampdoctor.record.twin.replay.roots import trained
+from ampdoctor.record.twin.replay.surroundings import Autocast
+from ampdoctor.record.twin.replay.untouched import NotRestorableError, Untouched
+from ampdoctor.trace.schema import PaceRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
+
+    from ampdoctor.record.twin.replay.kept import RootCalls
+    from ampdoctor.record.twin.replay.root_call import RootCall
+
+SETTINGS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Autocast's dtype of each setting; None for autocast off."""
+
+ROUNDS = 3
+"""Each setting is timed so often, in turn, after one round that is not counted."""
+
+
+@dataclass
+class Paces:
+    """What was measured.
+
+    Attributes:
+        own: the setting that the run itself is in, where it is one of them.
+        device: kind of device.
+        milliseconds: of forward and backward, by setting, a number a round.
+        declined: why there is none, or why a setting is missing.
+    """
+
+    own: str | None = None
+    device: str = ""
+    milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    declined: list[str] = field(default_factory=list)
+
+
+def paces(kept: RootCalls, *, hooks_too: bool) -> Paces:
+    """Time the step that `kept` holds in each setting, and leave everything as it was.
+
+    Args:
+        kept: the step; its weights have not been changed yet.
+        hooks_too: let hooks of the user's run once more; else such a step is declined.
+    """
+    chosen = executable(kept, hooks_too=hooks_too)
+    found = Paces(declined=[chosen.declined] if chosen.declined is not None else [])
+    modules = [m for call in chosen.calls if (m := call.root.module()) is not None]
+    weights = [weight for module in modules for weight in trained(module)]
+    if found.declined or not weights:
+        return found
+    if any(weight.dtype in HALVES for weight in weights):
+        found.declined.append("the weights are in half: autocast would not make FP32 of them")
+        return found
+    found.device = weights[0].device.type
+    found.own = _own(chosen.calls[0].autocast, found.device)
+    kept.replaying = True
+    try:
+        with Untouched(modules), as_in_training():
+            _measure(found, chosen.calls, weights)
+    except NotRestorableError as error:
+        found.declined.append(str(error))
+    finally:
+        kept.replaying = False
+    return found
+
+
+def pace_rows(found: Paces, step: int) -> Iterator[PaceRow]:
+    """Yield a row for each setting, or one that says why there is none."""
+    declined = "; ".join(found.declined) or None
+    for name, times in found.milliseconds.items():
+        yield PaceRow(
+            step=step, setting=name, own=name == found.own, device=found.device, wall_ms=median(times),
+            fastest_ms=min(times), slowest_ms=max(times), rounds=len(times), declined=declined,
+        )  # fmt: skip
+    if not found.milliseconds and declined is not None:
+        yield PaceRow(step=step, setting="none", own=False, device=found.device, rounds=0, declined=declined)
+
+
+def _measure(found: Paces, calls: Sequence[RootCall], weights: Sequence[nn.Parameter]) -> None:
+    left = dict(SETTINGS)
+    for number in range(ROUNDS + 1):
+        for name, dtype in [*left.items()]:
+            dtypes = () if dtype is None else ((found.device, dtype),)
+            try:
+                seconds = _timed(calls, weights, Autocast(dtypes, cache=True), found.device)
+            except Exception as error:  # noqa: BLE001 - the user's code in a precision it was not written for
+                del left[name]
+                found.milliseconds.pop(name, None)
+                found.declined.append(f"{name}: {told(error)}")
+                continue
+            if number:
+                found.milliseconds.setdefault(name, []).append(1e3 * seconds)
+
+
+def _timed(calls: Sequence[RootCall], weights: Sequence[nn.Parameter], autocast: Autocast, device: str) -> float:
+    _wait(device)
+    began = time.perf_counter()
+    with autocast.in_force():
+        outputs = [t for call in calls for t in _executed(call) if takes_gradients(t)]
+    if outputs:
+        seeds = [torch.ones_like(t) for t in outputs]
+        torch.autograd.grad(outputs, weights, seeds, allow_unused=True)
+    _wait(device)
+    return time.perf_counter() - began
+
+
+def _executed(call: RootCall) -> list[torch.Tensor]:
+    module = call.root.module()
+    if module is None:
+        return []
+    args, kwargs = handed_in((call.args, call.kwargs), lambda t: t)
+    call.randomness.put_back()
+    return outputs_of(module(*args, **kwargs))
+
+
+def _own(autocast: Autocast, device: str) -> str | None:
+    dtype = dict(autocast.dtypes).get(device)
+    return next((name for name, of in SETTINGS.items() if of == dtype), None if dtype is None else dtype_name(dtype))
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
