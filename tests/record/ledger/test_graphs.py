@@ -109,7 +109,7 @@ def test_hooks_of_the_user_are_called_as_without_us(tmp_path: Any) -> None:
 
         if recorded:
             recording = Recording(tmp_path / "run")
-            with recording.start(model=model, optimizer=optimizer, strict=True, prove=False):
+            with recording.start(model=model, optimizer=optimizer, strict=True):
                 loop()
             assert recording.run.memory
         else:
