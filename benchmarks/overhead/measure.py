@@ -180,6 +180,12 @@ class Measurement:
             if left == 1:
                 gc.collect()
             step()
+        if warm:
+            time.sleep(_SETTLES_S)
+
+
+_SETTLES_S = 0.5
+"""Until a tool that writes on a thread of its own has written the steps before the clock starts."""
 
 
 def folder_bytes(folder: Path) -> int:
