@@ -84,7 +84,8 @@ def memory(
         raise AmpDoctorError(
             f"step {ledger.step} has no moment {phase.value!r}", hint=f"it has {', '.join(ledger.phases)}"
         )
-    answer = layouts(recorded, ledger), advice(recorded, ledger)
+    measured = [row for row in recorded.paces if row.kept_bytes is not None]
+    answer = layouts(recorded, ledger), advice(recorded, ledger), measured
     to = console()
     if answer_format is AnswerFormat.JSON:
         to.file.write(report.document(ledger, *answer, str(run)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ampdoctor.analysis.memory.advice import Advice
     from ampdoctor.analysis.memory.layouts import Layout
     from ampdoctor.analysis.memory.ledgers import Ledger
-    from ampdoctor.trace.schema import MemoryRow
+    from ampdoctor.trace.schema import MemoryRow, PaceRow
 
 _BAR = 20
 """Columns of a bar that stands for all that lives."""
@@ -28,10 +28,14 @@ _BAR = 20
 _LINES = 6
 """Entries of one branch that are listed; what follows is added up."""
 
+_TITLES = {"fp32": "FP32", "bf16": "BF16 autocast", "fp16": "FP16 autocast"}
+
 _NAMES = {"forward": "after forward", "backward": "after backward", "step": "after step", PEAK: PEAK}
 
 
-def document(ledger: Ledger, layouts: Sequence[Layout], advised: Sequence[Advice], run: str) -> str:
+def document(
+    ledger: Ledger, layouts: Sequence[Layout], advised: Sequence[Advice], measured: Sequence[PaceRow], run: str
+) -> str:
     """Return it as JSON, in bytes."""
     content: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -41,6 +45,7 @@ def document(ledger: Ledger, layouts: Sequence[Layout], advised: Sequence[Advice
         "phases": {phase: _phase(ledger, phase) for phase in ledger.phases},
         "layouts": [_layout(layout) for layout in layouts],
         "saved": saved_sentence(layouts),
+        "measured_kept": {row.setting: row.kept_bytes for row in measured},
         "advice": [
             {
                 "name": a.name,
@@ -86,7 +91,13 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def page(
-    ledger: Ledger, phase: str, layouts: Sequence[Layout], advised: Sequence[Advice], run: str, width: int = PLAIN_WIDTH
+    ledger: Ledger,
+    phase: str,
+    layouts: Sequence[Layout],
+    advised: Sequence[Advice],
+    measured: Sequence[PaceRow],
+    run: str,
+    width: int = PLAIN_WIDTH,
 ) -> Page:
     """Return it as a page: the moments side by side, one of them as a tree, other layouts, and advice."""
     paper = Page(width)
@@ -95,6 +106,7 @@ def page(
     _moments(paper, ledger)
     _tree(paper, ledger, phase)
     _layouts(paper, layouts)
+    _measured(paper, measured)
     _advice(paper, advised)
     return paper
 
@@ -189,6 +201,17 @@ def _layouts(paper: Page, layouts: Sequence[Layout]) -> None:
 
 def _graded(size: int, grade: Grade) -> str:
     return f"~{bytes_text(size)}" if size and grade is not Grade.OBSERVED else _bytes(size)
+
+
+def _measured(paper: Page, rows: Sequence[PaceRow]) -> None:
+    """Say what the modules keep in each precision, where they were executed again."""
+    if rows:
+        each = (f"{_TITLES.get(r.setting, r.setting)} {bytes_text(r.kept_bytes or 0)}" for r in rows)
+        paper.blank()
+        paper.say(
+            f"Kept for the backward pass by the modules of step {rows[0].step}, executed again in each precision: "
+            f"{', '.join(each)} (measured; half copies of weights included)."
+        )
 
 
 def _advice(paper: Page, advised: Sequence[Advice]) -> None:

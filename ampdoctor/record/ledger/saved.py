@@ -39,6 +39,25 @@ def saved_tensors(roots: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
             yield from tensors_in(object.__getattribute__(node, "__dict__"))
 
 
+def kept_bytes(roots: Iterable[torch.Tensor], besides: Iterable[torch.Tensor]) -> int:
+    """Return the bytes that the graphs of `roots` keep, each storage once, without those of `besides`: the weights."""
+    known = {key for t in besides if (key := _storage(t)) is not None}
+    sizes: dict[tuple[str, int], int] = {}
+    for tensor in saved_tensors(roots):
+        key = _storage(tensor)
+        if key is not None and key not in known:
+            sizes[key] = tensor.untyped_storage().nbytes()
+    return sum(sizes.values())
+
+
+def _storage(tensor: torch.Tensor) -> tuple[str, int] | None:
+    """Return what tells the tensor's storage from others; None where it has none of its own."""
+    try:
+        return str(tensor.device), tensor.untyped_storage()._cdata
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
 @cache
 def _names(kind: Hashable) -> tuple[str, ...]:
     """Return the attributes of a node that hold what it saved: looking for them takes longer than to read them."""

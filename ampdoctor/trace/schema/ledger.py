@@ -52,6 +52,9 @@ class PaceRow:
     fastest_ms: float | None = nullable(FLOAT, "The shortest of the rounds.", "ms")
     slowest_ms: float | None = nullable(FLOAT, "The longest of the rounds.", "ms")
     rounds: int = required(INT, "How often it was timed; the settings take turns.")
+    kept_bytes: int | None = nullable(
+        INT, "What its forward pass keeps for the backward pass, half copies of weights included.", "bytes"
+    )
     declined: str | None = nullable(STRING, "Why it was not, or what was left out.")
 
 

@@ -94,3 +94,20 @@ def test_a_model_that_fails_in_one_precision_is_timed_in_the_others(tmp_path: Pa
     rows = recording.run.paces
     assert [row.setting for row in rows] == ["fp32", "bf16"]
     assert all("TypeError: no FP16 here" in (row.declined or "") for row in rows)
+
+
+def test_what_each_precision_keeps_for_the_backward_pass_is_measured(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    recording = Recording(tmp_path / "run")
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with recording.start(prove=True, strict=True):
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            net(torch.randn(32, 8)).square().mean().backward()
+            optimizer.step()
+    kept = {row.setting: row.kept_bytes for row in recording.run.paces}
+    # The batch and tanh's result, which the second layer keeps as well; the weights are no activations.
+    assert kept["fp32"] == 4 * (32 * 8 + 32 * 16)
+    # In half, and the half copy of the second weight; of the first, whose input needs no gradient, none is kept.
+    assert kept["bf16"] == kept["fp16"] == 2 * (32 * 8 + 32 * 16 + 4 * 16)

@@ -93,13 +93,15 @@ What would take less (estimated)
 def _text(run: RunBuilder, phase: str = "peak") -> str:
     built = run.build()
     (ledger,) = ledgers(built).values()
-    return page(ledger, phase, layouts(built, ledger), advice(built, ledger), "runs/a").plain()
+    return page(ledger, phase, layouts(built, ledger), advice(built, ledger), built.paces, "runs/a").plain()
 
 
 def _document(run: RunBuilder) -> dict[str, Any]:
     built = run.build()
     (ledger,) = ledgers(built).values()
-    found: dict[str, Any] = json.loads(document(ledger, layouts(built, ledger), advice(built, ledger), "runs/a"))
+    found: dict[str, Any] = json.loads(
+        document(ledger, layouts(built, ledger), advice(built, ledger), built.paces, "runs/a")
+    )
     return found
 
 
@@ -143,7 +145,7 @@ def test_on_cuda_nothing_is_hidden() -> None:
 
 def test_json() -> None:
     found = _document(amp_run())
-    assert list(found) == ["schema_version", "run", "step", "device", "phases", "layouts", "saved", "advice"]
+    assert list(found) == ["schema_version", "run", "step", "device", "phases", "layouts", "saved", "measured_kept", "advice"]
     assert found["phases"]["peak"]["bytes"] == sum(found["phases"]["peak"]["components"].values())
     assert [layout["layout"] for layout in found["layouts"]] == ["fp32", "amp-fp16", "amp-bf16", "pure-bf16"]
     for layout in found["layouts"]:
@@ -151,3 +153,11 @@ def test_json() -> None:
         assert layout["grade"] == ("observed" if layout["own"] else "estimated")
         assert layout["components"].keys() >= PROMISED
     assert {"name", "text", "saves_bytes", "costs_ms", "grade"} == set(found["advice"][0])
+
+
+def test_what_was_executed_again_is_said_as_measured() -> None:
+    run = amp_run()
+    run.pace("fp32", kept_bytes=4 << 20).pace("bf16", own=True, kept_bytes=3 << 20)
+    text = " ".join(_text(run).split())
+    assert "FP32 4 MiB, BF16 autocast 3 MiB (measured; half copies of weights included)" in text
+    assert _document(run)["measured_kept"] == {"fp32": 4 << 20, "bf16": 3 << 20}

@@ -12,8 +12,10 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from ampdoctor.record.guard import told
+from ampdoctor.record.ledger.saved import kept_bytes
 from ampdoctor.record.tensors import HALVES, dtype_name
 from ampdoctor.record.twin.replay.again import as_in_training, executable
 from ampdoctor.record.twin.replay.root_call import handed_in, outputs_of, takes_gradients
@@ -24,8 +26,6 @@ from ampdoctor.trace.schema import PaceRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from torch import nn
 
     from ampdoctor.record.twin.replay.kept import RootCalls
     from ampdoctor.record.twin.replay.root_call import RootCall
@@ -45,12 +45,14 @@ class Paces:
         own: the setting that the run itself is in, where it is one of them.
         device: kind of device.
         milliseconds: of forward and backward, by setting, a number a round.
+        kept: bytes that the forward pass keeps for the backward pass, by setting, half copies of weights included.
         declined: why there is none, or why a setting is missing.
     """
 
     own: str | None = None
     device: str = ""
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
     declined: list[str] = field(default_factory=list)
 
 
@@ -89,7 +91,8 @@ def pace_rows(found: Paces, step: int) -> Iterator[PaceRow]:
     for name, times in found.milliseconds.items():
         yield PaceRow(
             step=step, setting=name, own=name == found.own, device=found.device, wall_ms=median(times),
-            fastest_ms=min(times), slowest_ms=max(times), rounds=len(times), declined=declined,
+            fastest_ms=min(times), slowest_ms=max(times), rounds=len(times), kept_bytes=found.kept[name],
+            declined=declined,
         )  # fmt: skip
     if not found.milliseconds and declined is not None:
         yield PaceRow(step=step, setting="none", own=False, device=found.device, rounds=0, declined=declined)
@@ -99,12 +102,15 @@ def _measure(found: Paces, calls: Sequence[RootCall], weights: Sequence[nn.Param
     left = dict(SETTINGS)
     for number in range(ROUNDS + 1):
         for name, dtype in [*left.items()]:
-            dtypes = () if dtype is None else ((found.device, dtype),)
+            autocast = Autocast(() if dtype is None else ((found.device, dtype),), cache=True)
             try:
-                seconds = _timed(calls, weights, Autocast(dtypes, cache=True), found.device)
+                if not number:
+                    found.kept[name] = _kept(calls, autocast)
+                seconds = _timed(calls, weights, autocast, found.device)
             except Exception as error:  # noqa: BLE001 - the user's code in a precision it was not written for
                 del left[name]
                 found.milliseconds.pop(name, None)
+                found.kept.pop(name, None)
                 found.declined.append(f"{name}: {told(error)}")
                 continue
             if number:
@@ -121,6 +127,14 @@ def _timed(calls: Sequence[RootCall], weights: Sequence[nn.Parameter], autocast:
         torch.autograd.grad(outputs, weights, seeds, allow_unused=True)
     _wait(device)
     return time.perf_counter() - began
+
+
+def _kept(calls: Sequence[RootCall], autocast: Autocast) -> int:
+    with autocast.in_force():
+        outputs = [t for call in calls for t in _executed(call) if takes_gradients(t)]
+    modules = [m for call in calls if (m := call.root.module()) is not None]
+    held = [t for m in modules for t in (*nn.Module.parameters(m), *nn.Module.buffers(m))]
+    return kept_bytes(outputs, held)
 
 
 def _executed(call: RootCall) -> list[torch.Tensor]:
