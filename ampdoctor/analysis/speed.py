@@ -59,7 +59,11 @@ class Speed:
     @property
     def kept_fp32(self) -> list[TimingRow]:
         """Those that autocast leaves in FP32 or takes there: softmax, norms, losses and what lies between them."""
-        return [r for r in self.rows if r.autocast in HALF_DTYPES and r.dtype_in == r.dtype_out == _FP32]
+        return [
+            r
+            for r in self.rows
+            if r.direction == "forward" and r.autocast in HALF_DTYPES and r.dtype_in == r.dtype_out == _FP32
+        ]
 
     @property
     def in_half(self) -> list[TimingRow]:

@@ -48,7 +48,8 @@ def speed(
     if answer_format is AnswerFormat.JSON:
         to.file.write(report.document(chosen, timed(recorded), str(run)))
     else:
-        show(report.page(chosen, timed(recorded), str(run), to.width), to)
+        declined = next((row.declined for row in recorded.paces if row.declined), None)
+        show(report.page(chosen, timed(recorded), str(run), to.width, declined), to)
 
 
 def _list(steps: Iterable[int]) -> str:

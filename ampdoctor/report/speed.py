@@ -55,8 +55,18 @@ def document(speed: Speed, paces: Mapping[str, PaceRow], run: str) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def page(speed: Speed, paces: Mapping[str, PaceRow], run: str, width: int = PLAIN_WIDTH) -> Page:
-    """Return it as a page: shares that matter for precision, then operations and modules, longest first."""
+def page(
+    speed: Speed, paces: Mapping[str, PaceRow], run: str, width: int = PLAIN_WIDTH, declined: str | None = None
+) -> Page:
+    """Return it as a page: shares that matter for precision, then operations and modules, longest first.
+
+    Args:
+        speed: the operations of one step.
+        paces: what other precisions took, by setting.
+        run: where the run lies.
+        width: columns.
+        declined: why some or all of the precisions were not timed, though it was asked for.
+    """
     paper = Page(width)
     where = "on the device" if speed.on_device else "on the host"
     paper.say(f"Step {speed.step}: its operations took {number(speed.total_ms)} ms {where}.", style="bold")
@@ -66,7 +76,7 @@ def page(speed: Speed, paces: Mapping[str, PaceRow], run: str, width: int = PLAI
         _line(paper, name, speed.share(rows), speed.time(rows), sum(r.calls for r in rows))
     for name, key in _BY.items():
         _table(paper, f"by {name}", speed.grouped(key), speed.total_ms)
-    _precisions(paper, paces)
+    _precisions(paper, paces, declined)
     return paper
 
 
@@ -96,12 +106,13 @@ def _line(paper: Page, name: str, share: float, ms: float, calls: int) -> None:
     paper.line(f"{bar:<{_BAR}}  {percent(share):>7}  {ms:9.2f} ms  {calls:6d} x  {name}", indent=2)
 
 
-def _precisions(paper: Page, paces: Mapping[str, PaceRow]) -> None:
+def _precisions(paper: Page, paces: Mapping[str, PaceRow], declined: str | None) -> None:
     paper.blank()
     paper.say("forward and backward in other precisions", style="bold")
-    if not paces:
+    if declined is not None:
+        paper.say(f"Not measured: {declined}.", indent=2, style="dim")
+    elif not paces:
         paper.say("Not measured: record with `ampdoctor run --prove`.", indent=2, style="dim")
-        return
     own = next((row for row in paces.values() if row.own), None)
     for name, row in paces.items():
         times = f"{row.wall_ms:9.2f} ms ({number(row.fastest_ms or 0.0)} to {number(row.slowest_ms or 0.0)})"

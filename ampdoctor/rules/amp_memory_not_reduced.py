@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import device_type
@@ -77,6 +78,7 @@ class AmpMemoryNotReduced(Rule):
     )
     SICK = (
         Example("four rows through a million weights", lambda: _run(4)),
+        Example("copies, and no activation that autocast makes smaller", lambda: _with_ledger(2**23, 0)),
         Example("copies of more than the activations save, as recorded", lambda: _with_ledger(2**23, 2**20)),
         Example("FP16, and a batch just too small", lambda: _run(400, half="float16")),
     )
@@ -92,7 +94,6 @@ class AmpMemoryNotReduced(Rule):
 
     def _finding(self, run: Run, memory: AutocastMemory, added: int) -> Finding:
         at_most = "" if memory.recorded else " at most"
-        factor = memory.copy_bytes / max(memory.saved_bytes, 1)
         evidence = [
             Evidence(
                 "copy_bytes", memory.copy_bytes,
@@ -115,11 +116,7 @@ class AmpMemoryNotReduced(Rule):
             "what smaller activations save.",
             evidence=evidence,
             fixes=[
-                Fix(
-                    f"Make the batch {factor:.0f} times as large, or more",
-                    f"DataLoader(dataset, batch_size={factor:.0f} * batch_size)",
-                    "From there on, half activations save more than the copies take.",
-                ),
+                *_larger_batch(memory),
                 Fix(
                     "Leave autocast off where memory is what you want from it",
                     f'torch.autocast("{device_type(run)}", enabled=False)',
@@ -130,3 +127,20 @@ class AmpMemoryNotReduced(Rule):
             confidence=Confidence.HIGH if memory.recorded else Confidence.MEDIUM,
             grade=Grade.ESTIMATED,
         )  # fmt: skip
+
+
+_MOST_TIMES = 1000.0
+"""A batch that would have to be larger still is no advice."""
+
+
+def _larger_batch(memory: AutocastMemory) -> list[Fix]:
+    factor = memory.copy_bytes / memory.saved_bytes if memory.saved_bytes else math.inf
+    if factor > _MOST_TIMES:
+        return []
+    return [
+        Fix(
+            f"Make the batch {factor:.0f} times as large, or more",
+            f"DataLoader(dataset, batch_size={factor:.0f} * batch_size)",
+            "From there on, half activations save more than the copies take.",
+        )
+    ]

@@ -58,6 +58,10 @@ class Fp32ByPolicy(Rule):
         ),
     }
     HEALTHY = (
+        Example(
+            "an optimizer that steps inside the block",
+            lambda: _run(1.0).timing("aten.addcdiv_", direction="step", autocast="bfloat16", host_ms=20.0),
+        ),
         Example("products take the time", lambda: _run(1.0)),
         Example("operations that take as long as it takes to start them", lambda: _run(0.02, products=0.01)),
         Example("a run in FP32", lambda: _run(9.0, autocast=None)),
@@ -69,7 +73,7 @@ class Fp32ByPolicy(Rule):
 
     def check(self, run: Run) -> Iterator[Finding]:
         for speed in speeds(run)[-1:]:
-            forward = [row for row in speed.rows if row.autocast is not None]
+            forward = [row for row in speed.rows if row.autocast is not None and row.direction == "forward"]
             time = speed.time(forward)
             share = speed.time(speed.kept_fp32) / time if time else 0.0
             kept = 1e3 * time * share / max(sum(row.calls for row in speed.kept_fp32), 1)

@@ -95,7 +95,7 @@ class GpuThrottled(Rule):
         return _CAPPED in reasons and below
 
     def _finding(self, slow: Sequence[GpuRow], busy: int) -> Finding:
-        reasons = sorted({reason for row in slow for reason in row.throttle or ()})
+        reasons = sorted({r for row in slow for r in row.throttle or ()} & {*_SLOWED, _CAPPED})
         hot = bool(_HOT & set(reasons))
         by = "heat" if hot else "its power limit" if reasons == [_CAPPED] else "its power supply or heat"
         share = percent(len(slow) / busy)

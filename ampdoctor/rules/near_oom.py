@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 _GIB = 2**30
 
 
-def _run(*peaks: float, used: float = 78, process: float | None = None, processes: int = 1) -> RunBuilder:
+def _run(
+    *peaks: float, used: float = 78, process: float | None = None, processes: int = 1, looked_at: int | None = None
+) -> RunBuilder:
     """A run on a GPU of 80 GiB, with torch's peak after each step and what the driver saw in use, in GiB."""
     run = RunBuilder(device="cuda: NVIDIA A100-SXM4-80GB")
-    for peak in peaks:
+    for number, peak in enumerate(peaks):
         run.step(loss=2.0, peak_bytes=int(peak * _GIB), allocated_bytes=8 * _GIB).gpu(
             memory_used_bytes=int(used * _GIB), memory_total_bytes=80 * _GIB, processes=processes,
             process_bytes=None if process is None else int(process * _GIB),
         )  # fmt: skip
+        if number == looked_at:
+            run.twin_step()
     return run
 
 
@@ -94,6 +98,7 @@ class NearOom(Rule):
         "warm_up_steps": Threshold(10, "by then optimizer state and the allocator's pool have been made"),
     }
     HEALTHY = (
+        Example("a second opinion that filled it", lambda: _run(50, 50, 50, *[76] * 27, looked_at=3)),
         Example("half of the memory", lambda: _run(*[40] * 30, used=45)),
         Example("a full cache, and tensors that take far less", lambda: _run(*[50] * 30, used=79.5)),
         Example("another process, and room for both", lambda: _run(*[30] * 30, used=65, process=35, processes=2)),
@@ -109,7 +114,7 @@ class NearOom(Rule):
         return with_reason(run, super().lacks(run))
 
     def check(self, run: Run) -> Iterator[Finding]:
-        steps = [s for s in run.steps if s.peak_bytes is not None]
+        steps = _own(run)
         filled = self._filled(run, steps)
         if filled is not None and filled.left <= self.threshold("left_share") * filled.total:
             first = next(s.step for s in steps if s.peak_bytes == filled.peak)
@@ -160,6 +165,23 @@ class NearOom(Rule):
             confidence=Confidence.HIGH if filled.others is not None else Confidence.MEDIUM,
             severity=Severity.WARNING if filled.grown else None,
         )
+
+
+def _own(run: Run) -> list[StepRow]:
+    """Return the steps whose peak, the highest so far, is the training's: not those once a second opinion held more.
+
+    What a second opinion or the timing of precisions takes stays in the allocator's peak for the rest of the run.
+    """
+    ours = {t.step for t in run.twin_steps if t.operations} | {p.step for p in run.paces if p.rounds}
+    own: list[StepRow] = []
+    before, raised = 0, False
+    for step in run.steps:
+        if step.peak_bytes is not None:
+            if step.peak_bytes > before:
+                before, raised = step.peak_bytes, step.step in ours
+            if not raised:
+                own.append(step)
+    return own
 
 
 def _others(filled: _Filled) -> list[Evidence]:

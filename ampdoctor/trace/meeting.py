@@ -71,9 +71,11 @@ class Seat:
 
     def __init__(self, marker: Path, *, leads: bool) -> None:
         self.leads = leads
-        self._file: int | None = os.open(marker, os.O_RDONLY)
+        # To be written to: NFS locks for one alone no file that was opened to be read.
+        self._file: int | None = os.open(marker, os.O_RDWR)
         if sys.platform != "win32":
-            fcntl.flock(self._file, fcntl.LOCK_SH)
+            with contextlib.suppress(OSError):  # some file systems know no locks: nobody is waited for, then
+                fcntl.flock(self._file, fcntl.LOCK_SH)
 
     def leave(self, _folder: Path | None = None) -> None:
         """Say that this rank has written all that it will write."""
@@ -87,10 +89,12 @@ class Seat:
         while self._file is not None and self.leads and sys.platform != "win32":
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 if time.monotonic() < end:
                     time.sleep(0.05)
                     continue
+            except OSError:
+                pass
             break
         self.leave()
 
@@ -120,7 +124,8 @@ def _alone(folder: Path) -> Iterator[None]:
         return
     lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
         os.close(lock)

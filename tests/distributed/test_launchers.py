@@ -44,7 +44,7 @@ def _ended(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _torchrun() -> list[str]:
-    return [*TORCHRUN, "--master-port", _free_port()]
+    return [*TORCHRUN, "--standalone"]
 
 
 def test_ranks_that_a_program_spawns_by_itself(tmp_path: Path) -> None:

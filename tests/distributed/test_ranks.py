@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,16 +32,9 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launched:
     return Launched(tmp_path / "run", monkeypatch)
 
 
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
-
-
 def _train(launched: Launched, kind: str) -> list[str]:
     """Train under the recorder; return the lines that the ranks printed."""
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(_free_port())]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ended = launched.ended(launched.record(*torchrun, str(SCRIPT), kind))
     assert ended.code == 0, ended.err
     assert launched.run.ranks == (0, 1)

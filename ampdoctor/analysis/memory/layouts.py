@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor.analysis.memory.ledgers import is_float, total
+from ampdoctor.analysis.memory.ledgers import FORWARD, is_float, total
 from ampdoctor.analysis.memory.policy import base, is_cast, is_of_loss, is_sum, stays_fp32
 from ampdoctor.finding import Grade
 from ampdoctor.formats import HALF_DTYPES, format_of_dtype
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from ampdoctor.trace.schema import MemoryRow
 
 FP32, AMP_FP16, AMP_BF16, PURE_BF16 = "fp32", "amp-fp16", "amp-bf16", "pure-bf16"
+
+MIXED = "mixed"
+"""Weights in FP32 and in half beside each other: adapters on a frozen half model, say."""
+
+_NEARLY_ALL = 0.95
+"""Share of the weights' bytes from which on the rest, norms kept in FP32 for instance, makes no layout of its own."""
+
+_MOSTLY = 0.5
+"""Share of the activations."""
 
 LAYOUTS = (FP32, AMP_FP16, AMP_BF16, PURE_BF16)
 
@@ -71,9 +80,12 @@ class Layout:
 
 def own_layout(ledger: Ledger) -> str:
     """Return the layout that the run is in."""
-    dtypes = {r.dtype for r in ledger.at(ledger.phases[0], "weights")}
-    halves = dtypes & HALF_DTYPES
-    if halves and "float32" not in dtypes:
+    weights = ledger.at(ledger.phases[0], "weights")
+    halves = {r.dtype for r in weights} & HALF_DTYPES
+    share = total(r for r in weights if r.dtype in HALF_DTYPES) / max(total(weights), 1)
+    if 1.0 - _NEARLY_ALL < share < _NEARLY_ALL:
+        return MIXED
+    if halves and share >= _NEARLY_ALL:
         half = _short(min(str(d) for d in halves))
         return f"{half}-master" if any(r.component == "master_weights" for r in ledger.rows) else f"pure-{half}"
     return FP32 if ledger.autocast is None else f"amp-{_short(ledger.autocast)}"
@@ -104,7 +116,10 @@ def _layout(ledger: Ledger, own: str, name: str, copies: int) -> Layout:
 
 def _moment(ledger: Ledger, phase: str, own: str, name: str, copies: int) -> Layout:
     sizes = {c: _size(ledger, phase, c, own, name) for c in COMPONENTS}
-    if name.startswith("amp-") and not own.startswith("amp-") and sizes["activations"].bytes:
+    rows = ledger.at(phase, "activations")
+    kept, most = sizes["activations"].bytes, total(ledger.at(FORWARD, "activations"))
+    # The copies are there for as long as the activations: a rest of those, an output that is still held, is no sign.
+    if name.startswith("amp-") and not own.startswith("amp-") and kept and total(rows) >= _MOSTLY * most:
         sizes["autocast_cache"] = Size(copies, Grade.ESTIMATED)
     return Layout(name, name == own, phase, sizes)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.record.ledger.allocator import allocator_now
 from ampdoctor.record.ledger.saved import saved_tensors
 from ampdoctor.record.ledger.storages import TEMPORARY, Storages
 from ampdoctor.record.twin.operations import tensors_of
@@ -22,10 +24,17 @@ _CASTS = frozenset({"aten._to_copy", "aten.to"})
 
 
 class Mark(NamedTuple):
-    """A moment of the step that has a name: `forward` is when its backward pass begins, and so on."""
+    """A moment of the step that has a name: `forward` is when its backward pass begins, and so on.
+
+    Attributes:
+        phase: its name.
+        moment: for `Storages.at`.
+        allocator: what torch's CUDA allocator had given out and reserved then, by device.
+    """
 
     phase: str
     moment: int
+    allocator: dict[int, tuple[int, int]]
 
 
 class Ledger:
@@ -111,7 +120,8 @@ class Ledger:
 
     def mark(self, phase: str) -> None:
         """Give the present moment a name."""
-        self.marks.append(Mark(phase, self.storages.now()))
+        asked = self.timings is not None and cuda_in_use()
+        self.marks.append(Mark(phase, self.storages.now(), allocator_now() if asked else {}))
 
     def _meet_what_comes_and_goes(self) -> None:
         for holding in (*self._holdings.gradients(), *self._holdings.states()):

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from ampdoctor.record.headroom import cuda_in_use
+from ampdoctor.record.ledger.allocator import allocator_peaks
 from ampdoctor.record.ledger.autocast import LedgerPlaces
 from ampdoctor.record.ledger.holdings import Holdings
 from ampdoctor.record.ledger.ledger import Ledger
-from ampdoctor.record.ledger.rows import allocator_peak_rows, allocator_peaks, allocator_rows, memory_rows, timing_rows
+from ampdoctor.record.ledger.rows import allocator_peak_rows, memory_rows, timing_rows
 from ampdoctor.record.ledger.timings import Timings
 from ampdoctor.record.live_objects import live_instances
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.twin.eager import compiles
-from ampdoctor.record.twin.mode import TwinMode
+from ampdoctor.record.twin.mode import TimeIsUpError, TwinMode
 from ampdoctor.record.twin.obstacles import several_ranks
 
 if TYPE_CHECKING:
@@ -73,21 +74,26 @@ class LedgerLook:
             self._mode = TwinMode([self._ledger], self.places, self._fail, limit_s=_STEP_SECONDS)
             self._state.guard.set_beneath(self._mode)
         except Exception as error:  # noqa: BLE001 - a model of a kind that nobody thought of
+            self.remove()
             self._fail(error)
         self._spent += time.perf_counter() - began
 
     def backward_begins(self, roots: Sequence[torch.Tensor]) -> None:
         """A backward pass is about to run."""
-        if self._ledger is not None:
-            self._ledger.backward_begins(roots)
-            self._queue_allocator("forward")
+        if self._ledger is not None and self._following:
+            try:
+                self._ledger.backward_begins(roots)
+            except Exception as error:  # noqa: BLE001 - nodes of the user's own
+                self._fail(error)
 
     def optimizer_begins(self) -> None:
         """An optimizer is about to step."""
-        if self._ledger is not None and self._ledger.timings is not None:
-            self._ledger.optimizer_begins()
+        if self._ledger is not None and self._ledger.timings is not None and self._following:
             self._ledger.timings.stepping = True
-            self._queue_allocator("backward")
+            try:
+                self._ledger.optimizer_begins()
+            except Exception as error:  # noqa: BLE001 - optimizers of the user's own
+                self._fail(error)
 
     def optimizer_ended(self) -> None:
         """It has stepped."""
@@ -101,17 +107,27 @@ class LedgerLook:
         if log is None or ledger is None or mode is None:
             return
         began = time.perf_counter()
-        if mode.on:
-            ledger.end()
-            self._queue_allocator("step")
-            peaks = allocator_peak_rows(log.step, self._peaks, ledger.allocated) if cuda_in_use() else ()
-            for memory in (*memory_rows(ledger, log.step), *peaks):
-                log.row("memory", lambda _, row=memory: row)  # type: ignore[misc]
-            if ledger.timings is not None:
-                for build in timing_rows(ledger.timings, log.step):
-                    log.row("timings", build)
-        self._spent += mode.seconds + time.perf_counter() - began
-        self.remove()
+        try:
+            if self._following:
+                self._queue(log, ledger)
+        except Exception as error:  # noqa: BLE001 - nothing of a step is worth the recording
+            self._fail(error)
+        finally:
+            self._spent += mode.seconds + time.perf_counter() - began
+            self.remove()
+
+    @property
+    def _following(self) -> bool:
+        return self._mode is not None and self._mode.on
+
+    def _queue(self, log: StepLog, ledger: Ledger) -> None:
+        ledger.end()
+        peaks = allocator_peak_rows(log.step, self._peaks, ledger.allocated) if cuda_in_use() else ()
+        for memory in (*memory_rows(ledger, log.step), *peaks):
+            log.row("memory", lambda _, row=memory: row)  # type: ignore[misc]
+        if ledger.timings is not None:
+            for build in timing_rows(ledger.timings, log.step):
+                log.row("timings", build)
 
     def remove(self) -> None:
         """Look no further."""
@@ -123,17 +139,12 @@ class LedgerLook:
             self._ledger.storages.release()
         self._log = self._ledger = self.places = None
 
-    def _queue_allocator(self, phase: str) -> None:
-        if self._log is not None and cuda_in_use():
-            for row in allocator_rows(self._log.step, phase):
-                self._log.row("memory", lambda _, row=row: row)  # type: ignore[misc]
-
     def _fail(self, error: Exception) -> None:
-        """An error of ours ends this, and nothing else."""
-        self._failed = True
+        """An error of ours ends this, and nothing else; a step that takes too long only itself."""
+        self._failed = not isinstance(error, TimeIsUpError)
         if self._mode is not None:
             self._mode.on = False
-        if self._state.guard.strict and not isinstance(error, torch.cuda.OutOfMemoryError):
+        if self._state.guard.strict and not isinstance(error, (torch.cuda.OutOfMemoryError, TimeIsUpError)):
             raise error
 
 

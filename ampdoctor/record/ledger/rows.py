@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ampdoctor.record.ledger.allocator import allocator_peaks
 from ampdoctor.record.ledger.storages import totals
 from ampdoctor.record.tensors import HALVES, dtype_name
 from ampdoctor.trace.schema import COPY, MemoryRow, TimingRow
@@ -32,9 +33,14 @@ def memory_rows(ledger: Ledger, step: int) -> Iterator[MemoryRow]:
     """Yield what lived at each named moment and at the peak of each device."""
     _note_copies(ledger)
     for phase in dict.fromkeys(mark.phase for mark in ledger.marks):
-        moments = [ledger.storages.at(mark.moment) for mark in ledger.marks if mark.phase == phase]
+        marks = [mark for mark in ledger.marks if mark.phase == phase]
+        moments = [(mark, ledger.storages.at(mark.moment)) for mark in marks]
         # Of several micro-batches the one that took most: gradients are there from the second on.
-        yield from _rows(max(moments, key=lambda m: sum(n for _, n in totals(m))), step, phase)
+        mark, most = max(moments, key=lambda pair: sum(n for _, n in totals(pair[1])))
+        yield from _rows(most, step, phase)
+        for index, (allocated, reserved) in mark.allocator.items():
+            yield _said(step, phase, index, "allocated", allocated)
+            yield _said(step, phase, index, "reserved", reserved)
     yield from _peaks(ledger.storages, step)
 
 
@@ -69,20 +75,6 @@ def _rows(moment: Moment, step: int, phase: str) -> Iterator[MemoryRow]:
             step=step, phase=phase, device=device, component=component, kind=kind, module=place, dtype=dtype,
             bytes=size, storages=counts[key],
         )  # fmt: skip
-
-
-def allocator_peaks() -> dict[int, int]:
-    """Return the most bytes that torch's CUDA allocator has given out so far, by device."""
-    return {index: torch.cuda.max_memory_allocated(index) for index in range(torch.cuda.device_count())}
-
-
-def allocator_rows(step: int, phase: str) -> Iterator[MemoryRow]:
-    """Yield what torch's CUDA allocator says at this moment."""
-    for index in range(torch.cuda.device_count()):
-        reserved = torch.cuda.memory_reserved(index)
-        if reserved:
-            yield _said(step, phase, index, "allocated", torch.cuda.memory_allocated(index))
-            yield _said(step, phase, index, "reserved", reserved)
 
 
 def allocator_peak_rows(step: int, before: Mapping[int, int], at_peak: Mapping[str, int]) -> Iterator[MemoryRow]:

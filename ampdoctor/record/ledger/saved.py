@@ -32,7 +32,7 @@ def saved_tensors(roots: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
     for node in nodes(roots):
         kind: Any = type(node)
         for name in _names(kind):
-            for saved in _each(getattr(node, name, None)):
+            for saved in _each(_of(node, name)):
                 yield from _held(saved, seen)
         if isinstance(node, torch._C._FunctionBase):
             # A user's function may hang tensors on its `ctx`, which is this node.
@@ -62,6 +62,13 @@ def _storage(tensor: torch.Tensor) -> tuple[str, int] | None:
 def _names(kind: Hashable) -> tuple[str, ...]:
     """Return the attributes of a node that hold what it saved: looking for them takes longer than to read them."""
     return tuple(name for name in dir(kind) if name.startswith(_PREFIX))
+
+
+def _of(node: Any, name: str) -> Any:
+    try:
+        return getattr(node, name, None)
+    except RuntimeError:  # a user's function whose graph was freed by a pass before
+        return None
 
 
 def _each(value: Any) -> Iterable[Any]:

@@ -80,9 +80,10 @@ class Timings:
 
     def begin(self, operation: Operation) -> Callable[[Any], None]:
         """An operation is about to run; returns what to call with its result."""
-        device = next((t.device.type for t in operation.tensors), "cpu")
-        autocast = self.autocast.of_operation(device)
-        before = _event() if device == "cuda" else None
+        devices = [t.device for t in operation.tensors]
+        cuda = next((device for device in devices if device.type == "cuda"), None)
+        autocast = self.autocast.of_operation(cuda.type if cuda else devices[0].type if devices else "cpu")
+        before = _event(cuda) if cuda else None
         began = time.perf_counter()
 
         def done(result: Any) -> None:
@@ -93,8 +94,8 @@ class Timings:
             total.host_s += seconds
             total.numel += sum(t.numel() for t in outputs)
             total.misaligned += misaligned(operation.traits.name, operation.args)
-            if before is not None:
-                total.events.append((before, _event()))
+            if before is not None and cuda is not None:
+                total.events.append((before, _event(cuda)))
 
         return done
 
@@ -105,9 +106,9 @@ class Timings:
         return Work(place.module, operation.traits.name, direction, ins, outs, autocast)
 
 
-def _event() -> torch.cuda.Event:
+def _event(device: torch.device) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=True)
-    event.record()
+    event.record(torch.cuda.current_stream(device))
     return event
 
 

@@ -53,7 +53,9 @@ class PaceRow:
     slowest_ms: float | None = nullable(FLOAT, "The longest of the rounds.", "ms")
     rounds: int = required(INT, "How often it was timed; the settings take turns.")
     kept_bytes: int | None = nullable(
-        INT, "What its forward pass keeps for the backward pass, half copies of weights included.", "bytes"
+        INT,
+        "What one call of a module keeps for the backward pass, half copies of weights included; of several the most.",
+        "bytes",
     )
     declined: str | None = nullable(STRING, "Why it was not, or what was left out.")
 

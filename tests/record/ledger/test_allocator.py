@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from ampdoctor.record.ledger.allocator import allocator_peaks
 from ampdoctor.record.ledger.holdings import Holdings
 from ampdoctor.record.ledger.ledger import Ledger
-from ampdoctor.record.ledger.rows import allocator_peak_rows, allocator_peaks, allocator_rows
+from ampdoctor.record.ledger.rows import allocator_peak_rows, memory_rows
 from ampdoctor.record.ledger.timings import Timings
 
 if TYPE_CHECKING:
@@ -33,10 +34,19 @@ def _said(rows: Iterable[MemoryRow]) -> list[tuple[str, str, str, int]]:
     return [(r.device, r.phase, r.component, r.bytes) for r in rows]
 
 
-def test_a_moment() -> None:
-    assert _said(allocator_rows(4, "forward")) == [
-        ("cuda:0", "forward", "allocated", 2 * GIB),
-        ("cuda:0", "forward", "reserved", 4 * GIB),
+def test_of_several_micro_batches_it_is_asked_at_the_one_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ampdoctor.record.ledger.ledger.cuda_in_use", lambda: True)
+    ledger = Ledger(Holdings([], []), Timings())
+    kept: list[torch.Tensor] = []
+    for allocated, size in ((2 * GIB, 100), (3 * GIB, 300), (GIB, 200)):
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda index, n=allocated: n)
+        kept[:] = [torch.empty(size)]
+        ledger.storages.meet(kept[0], "activations", None, None)
+        ledger.mark("forward")
+    assert [(r.component, r.bytes) for r in memory_rows(ledger, 4) if r.phase == "forward"] == [
+        ("activations", 4 * 300),
+        ("allocated", 3 * GIB),
+        ("reserved", 4 * GIB),
     ]
 
 

@@ -145,7 +145,17 @@ def test_on_cuda_nothing_is_hidden() -> None:
 
 def test_json() -> None:
     found = _document(amp_run())
-    assert list(found) == ["schema_version", "run", "step", "device", "phases", "layouts", "saved", "measured_kept", "advice"]
+    assert list(found) == [
+        "schema_version",
+        "run",
+        "step",
+        "device",
+        "phases",
+        "layouts",
+        "saved",
+        "measured_kept",
+        "advice",
+    ]
     assert found["phases"]["peak"]["bytes"] == sum(found["phases"]["peak"]["components"].values())
     assert [layout["layout"] for layout in found["layouts"]] == ["fp32", "amp-fp16", "amp-bf16", "pure-bf16"]
     for layout in found["layouts"]:

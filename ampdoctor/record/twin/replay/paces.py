@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ import torch
 from torch import nn
 
 from ampdoctor.record.guard import told
-from ampdoctor.record.ledger.saved import kept_bytes
+from ampdoctor.record.headroom import room
+from ampdoctor.record.ledger.saved import kept_bytes, saved_tensors
 from ampdoctor.record.tensors import HALVES, dtype_name
 from ampdoctor.record.twin.replay.again import as_in_training, executable
 from ampdoctor.record.twin.replay.root_call import handed_in, outputs_of, takes_gradients
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
 
 SETTINGS: dict[str, torch.dtype | None] = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Autocast's dtype of each setting; None for autocast off."""
+
+_LARGEST = 2.5
+"""Times what a half run keeps for the backward pass: FP32 takes twice as much, and gradients come to it."""
 
 ROUNDS = 3
 """Each setting is timed so often, in turn, after one round that is not counted."""
@@ -80,6 +85,8 @@ def paces(kept: RootCalls, *, hooks_too: bool) -> Paces:
             _measure(found, chosen.calls, weights)
     except NotRestorableError as error:
         found.declined.append(str(error))
+    except Exception as error:  # noqa: BLE001 - too little memory for a copy of the weights, for instance
+        found.declined.append(told(error))
     finally:
         kept.replaying = False
     return found
@@ -88,7 +95,10 @@ def paces(kept: RootCalls, *, hooks_too: bool) -> Paces:
 def pace_rows(found: Paces, step: int) -> Iterator[PaceRow]:
     """Yield a row for each setting, or one that says why there is none."""
     declined = "; ".join(found.declined) or None
-    for name, times in found.milliseconds.items():
+    for name in SETTINGS:
+        times = found.milliseconds.get(name)
+        if not times:
+            continue
         yield PaceRow(
             step=step, setting=name, own=name == found.own, device=found.device, wall_ms=median(times),
             fastest_ms=min(times), slowest_ms=max(times), rounds=len(times), kept_bytes=found.kept[name],
@@ -99,13 +109,15 @@ def pace_rows(found: Paces, step: int) -> Iterator[PaceRow]:
 
 
 def _measure(found: Paces, calls: Sequence[RootCall], weights: Sequence[nn.Parameter]) -> None:
-    left = dict(SETTINGS)
+    # The run's own first: what it keeps says whether there is room for more.
+    left = dict(sorted(SETTINGS.items(), key=lambda item: item[0] != found.own))
     for number in range(ROUNDS + 1):
         for name, dtype in [*left.items()]:
             autocast = Autocast(() if dtype is None else ((found.device, dtype),), cache=True)
             try:
                 if not number:
-                    found.kept[name] = _kept(calls, autocast)
+                    _check_room(found)
+                    found.kept[name] = max(_kept(call, autocast) for call in calls)
                 seconds = _timed(calls, weights, autocast, found.device)
             except Exception as error:  # noqa: BLE001 - the user's code in a precision it was not written for
                 del left[name]
@@ -117,33 +129,55 @@ def _measure(found: Paces, calls: Sequence[RootCall], weights: Sequence[nn.Param
                 found.milliseconds.setdefault(name, []).append(1e3 * seconds)
 
 
+def _check_room(found: Paces) -> None:
+    """Ask whether what FP32 keeps fits.
+
+    Raises:
+        MemoryError: there is too little beside the training's own.
+    """
+    if found.kept and _LARGEST * max(found.kept.values()) > room(torch.device(found.device)):
+        raise MemoryError("too little free memory to execute the step again")
+
+
 def _timed(calls: Sequence[RootCall], weights: Sequence[nn.Parameter], autocast: Autocast, device: str) -> float:
+    """Return the seconds of forward and backward; one call after another, for a step may have many micro-batches."""
     _wait(device)
     began = time.perf_counter()
-    with autocast.in_force():
-        outputs = [t for call in calls for t in _executed(call) if takes_gradients(t)]
-    if outputs:
-        seeds = [torch.ones_like(t) for t in outputs]
-        torch.autograd.grad(outputs, weights, seeds, allow_unused=True)
+    for call in calls:
+        outputs = _outputs(call, autocast)
+        if outputs:
+            torch.autograd.grad(outputs, weights, [torch.ones_like(t) for t in outputs], allow_unused=True)
     _wait(device)
     return time.perf_counter() - began
 
 
-def _kept(calls: Sequence[RootCall], autocast: Autocast) -> int:
-    with autocast.in_force():
-        outputs = [t for call in calls for t in _executed(call) if takes_gradients(t)]
-    modules = [m for call in calls if (m := call.root.module()) is not None]
-    held = [t for m in modules for t in (*nn.Module.parameters(m), *nn.Module.buffers(m))]
+def _kept(call: RootCall, autocast: Autocast) -> int:
+    """Return the bytes that one call keeps for the backward pass.
+
+    Raises:
+        ValueError: it computes in half although autocast is off around it.
+    """
+    outputs, module = _outputs(call, autocast), call.root.module()
+    if not autocast.dtypes and any(t.dtype in HALVES for t in saved_tensors(outputs)):
+        raise ValueError("the model casts to half by itself: it is not FP32 without autocast around it")
+    held = [] if module is None else [*nn.Module.parameters(module), *nn.Module.buffers(module)]
     return kept_bytes(outputs, held)
 
 
-def _executed(call: RootCall) -> list[torch.Tensor]:
+def _outputs(call: RootCall, autocast: Autocast) -> list[torch.Tensor]:
+    """Execute one call and return the outputs that gradients come back to."""
     module = call.root.module()
     if module is None:
         return []
-    args, kwargs = handed_in((call.args, call.kwargs), lambda t: t)
+    args, kwargs = handed_in((call.args, call.kwargs), partial(_given, call, wide=not autocast.dtypes))
     call.randomness.put_back()
-    return outputs_of(module(*args, **kwargs))
+    with autocast.in_force():
+        return [t for t in outputs_of(module(*args, **kwargs)) if takes_gradients(t)]
+
+
+def _given(call: RootCall, tensor: torch.Tensor, *, wide: bool) -> torch.Tensor:
+    """Return an input: what another call has made in half would have come in FP32 without autocast."""
+    return tensor.float() if wide and tensor.dtype in HALVES and id(tensor) in call.links else tensor
 
 
 def _own(autocast: Autocast, device: str) -> str | None:
