@@ -58,13 +58,14 @@ class GpuThrottled(Rule):
     thresholds = {
         "looks": Threshold(30, "half a minute, one a second: a GPU takes about as long to warm up"),
         "share": Threshold(0.5, "of the looks at a GPU that was at work: most of the run"),
-        "clock_share": Threshold(
-            0.75, "of the highest clock, with the power cap: an A100 SXM promises 1095 of 1410 MHz, 0.78, at full load"
-        ),
+        "limit_share": Threshold(0.95, "of the power limit that the GPU is sold with: one below it somebody has set"),
     }
     HEALTHY = (
         Example("nothing holds it down", lambda: _run(clock=1410.0)),
-        Example("at its power limit, and fast", lambda: _run("sw_power_cap", clock=1200.0)),
+        Example(
+            "at the power limit that it is sold with",
+            lambda: _run("sw_power_cap", clock=900.0, power_w=69.9, power_limit_w=70.0, power_default_w=70.0),
+        ),
         Example("waiting for data", lambda: _run("gpu_idle", clock=210.0)),
         Example("hot for a moment", lambda: _run("sw_thermal_slowdown", looks=5)),
     )
@@ -72,7 +73,7 @@ class GpuThrottled(Rule):
         Example("hot", lambda: _run("sw_thermal_slowdown", clock=900.0, temperature_c=92.0)),
         Example(
             "a power limit that is too low",
-            lambda: _run("sw_power_cap", clock=700.0, power_w=149.0, power_limit_w=150.0),
+            lambda: _run("sw_power_cap", clock=700.0, power_w=149.0, power_limit_w=150.0, power_default_w=400.0),
         ),
         Example("the power brake", lambda: _run("hw_slowdown", "hw_power_brake_slowdown", clock=300.0)),
     )
@@ -90,9 +91,9 @@ class GpuThrottled(Rule):
         reasons = set(row.throttle or ())
         if reasons & _SLOWED:
             return True
-        clock, highest = row.sm_clock_mhz, row.max_sm_clock_mhz
-        below = clock is not None and bool(highest) and clock < self.threshold("clock_share") * (highest or 0)
-        return _CAPPED in reasons and below
+        limit, default = row.power_limit_w, row.power_default_w
+        lowered = limit is not None and default is not None and limit < self.threshold("limit_share") * default
+        return _CAPPED in reasons and lowered
 
     def _finding(self, slow: Sequence[GpuRow], busy: int) -> Finding:
         reasons = sorted({r for row in slow for r in row.throttle or ()} & {*_SLOWED, _CAPPED})

@@ -93,6 +93,7 @@ class Nvml:
         yield "memory_utilization", rates and rates.memory / 100
         yield "power_w", self._scaled(1e-3, "nvmlDeviceGetPowerUsage", whole)
         yield "power_limit_w", self._scaled(1e-3, "nvmlDeviceGetEnforcedPowerLimit", whole)
+        yield "power_default_w", self._scaled(1e-3, "nvmlDeviceGetPowerManagementDefaultLimit", whole)
         yield "temperature_c", self._scaled(1.0, "nvmlDeviceGetTemperature", whole, _CHIP)
         yield "sm_clock_mhz", self._scaled(1.0, "nvmlDeviceGetClockInfo", whole, _SM_CLOCK)
         yield "max_sm_clock_mhz", self._scaled(1.0, "nvmlDeviceGetMaxClockInfo", whole, _SM_CLOCK)

@@ -42,6 +42,7 @@ class GpuRow:
     )
     power_w: float | None = nullable(FLOAT, "Power drawn.", "W")
     power_limit_w: float | None = nullable(FLOAT, "Power limit in force.", "W")
+    power_default_w: float | None = nullable(FLOAT, "Power limit that the GPU is sold with.", "W")
     temperature_c: float | None = nullable(FLOAT, "Temperature of the chip.", "°C")
     sm_clock_mhz: float | None = nullable(FLOAT, "Clock of the multiprocessors.", "MHz")
     max_sm_clock_mhz: float | None = nullable(FLOAT, "The highest that it can have.", "MHz")

@@ -154,3 +154,19 @@ def test_a_graph_that_is_gone_holds_nothing() -> None:
     y = x.exp()
     y.sum().backward()
     assert list(saved_tensors([y])) == []
+
+
+def test_a_ledger_that_fails_ends_and_nothing_else_does(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError("no tensors here")
+
+    monkeypatch.setattr("ampdoctor.record.ledger.look._others", fail)
+    recording, model = Recording(tmp_path / "run"), nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with recording.start(model=model, optimizer=optimizer, strict=False) as recorder:
+        for _ in range(8):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8)).square().mean().backward()
+            optimizer.step()
+        assert recorder._looks.places is None
+    assert (recording.run.info.status, len(recording.run.steps), recording.run.memory) == ("complete", 8, [])

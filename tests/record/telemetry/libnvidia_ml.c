@@ -187,6 +187,7 @@ int nvmlDeviceGetUtilizationRates(device *d, unsigned *rates) { /* of kernels, o
 
 NUMBER(nvmlDeviceGetPowerUsage, 250500)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, 400000)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, 500000)
 NUMBER_OF(nvmlDeviceGetTemperature, 65)
 NUMBER_OF(nvmlDeviceGetClockInfo, which == 1 ? 1200 : 1)
 NUMBER_OF(nvmlDeviceGetMaxClockInfo, which == 1 ? 1410 : 1)

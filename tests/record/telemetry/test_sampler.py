@@ -22,6 +22,7 @@ FIGURES = {
     "nvmlDeviceGetUtilizationRates": {"utilization", "memory_utilization"},
     "nvmlDeviceGetPowerUsage": {"power_w"},
     "nvmlDeviceGetEnforcedPowerLimit": {"power_limit_w"},
+    "nvmlDeviceGetPowerManagementDefaultLimit": {"power_default_w"},
     "nvmlDeviceGetTemperature": {"temperature_c"},
     "nvmlDeviceGetClockInfo": {"sm_clock_mhz"},
     "nvmlDeviceGetMaxClockInfo": {"max_sm_clock_mhz"},
@@ -53,7 +54,8 @@ def test_every_figure_of_every_gpu(stub: Stub) -> None:
     assert (row.memory_used_bytes, row.memory_total_bytes) == (1024, 80 << 30)
     assert (row.process_bytes, row.processes) == (4096, 2)
     assert (row.utilization, row.memory_utilization) == (0.75, 0.5)
-    assert (row.power_w, row.power_limit_w, row.temperature_c) == (250.5, 400.0, 65.0)
+    assert (row.power_w, row.power_limit_w, row.power_default_w) == (250.5, 400.0, 500.0)
+    assert row.temperature_c == 65.0
     assert (row.sm_clock_mhz, row.max_sm_clock_mhz) == (1200.0, 1410.0)
     assert row.throttle == ["sw_power_cap", "sw_thermal_slowdown", "bit_9"]
 

@@ -111,14 +111,14 @@ def test_time_without_work_does_not_count() -> None:
     assert _throttled(*[hot] * 30, *[()] * 40) == []
 
 
-def test_a_power_cap_without_clocks_says_nothing() -> None:
+def test_a_power_cap_without_limits_says_nothing() -> None:
     assert _throttled(*[("sw_power_cap",)] * 60) == []
 
 
 def test_heat_and_power_have_other_cures() -> None:
     (hot,) = _throttled(*[("sw_thermal_slowdown", "sw_power_cap")] * 40, temperature_c=91.0)
     assert [fix.title for fix in hot.fixes] == ["See what holds it down, and cool it"]
-    (capped,) = _throttled(*[("sw_power_cap",)] * 40, sm_clock_mhz=500.0, max_sm_clock_mhz=1590.0, power_limit_w=40.0,
+    (capped,) = _throttled(*[("sw_power_cap",)] * 40, sm_clock_mhz=500.0, power_default_w=70.0, power_limit_w=40.0,
                            power_w=39.5)  # fmt: skip
     assert capped.fixes[0].title.startswith("Raise the power limit")
     assert "with a limit of 40 W" in next(e.text for e in capped.evidence if e.name == "power_w")
