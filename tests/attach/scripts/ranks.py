@@ -30,6 +30,8 @@ def main():
         if step == 4:
             wait_for("go")
     wait_for("end")
+    # torch joins gloo's thread while it holds the GIL, which that thread may still want to free its last work
+    time.sleep(1.0)
     dist.destroy_process_group()
 
 

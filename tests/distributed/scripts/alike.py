@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -38,6 +39,8 @@ def spawned(rank: int, port: str) -> None:
     """Be a rank that no launcher has told of it."""
     dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     train(rank)
+    # torch joins gloo's thread while it holds the GIL, which that thread may still want to free its last work
+    time.sleep(1.0)
     dist.destroy_process_group()
 
 
@@ -47,4 +50,6 @@ if __name__ == "__main__":
     else:
         dist.init_process_group("gloo")
         train(int(os.environ["RANK"]))
+        # torch joins gloo's thread while it holds the GIL, which that thread may still want to free its last work
+        time.sleep(1.0)
         dist.destroy_process_group()

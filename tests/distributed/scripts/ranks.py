@@ -1,6 +1,7 @@
 """Two ranks train: `ranks.py KIND`, where KIND says how (see tests/distributed/test_ranks.py)."""
 
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -81,6 +82,8 @@ def main() -> None:
         if rank == 0:
             sys.stdout.write(f"gradient {name} {gradient.numel()} {gradient.abs().max().item()} {square**0.5}\n")
     sys.stdout.flush()
+    # torch joins gloo's thread while it holds the GIL, which that thread may still want to free its last work
+    time.sleep(1.0)
     dist.destroy_process_group()
 
 

@@ -4,6 +4,7 @@
 # run:    comm_hook_fp16_language_model.py [fixed]
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -46,4 +47,6 @@ def run():
 os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29541", "RANK": "0", "WORLD_SIZE": "1"}
 dist.init_process_group("gloo")
 run()
+# torch joins gloo's thread while it holds the GIL, which that thread may still want to free its last work
+time.sleep(0.5)
 dist.destroy_process_group()
