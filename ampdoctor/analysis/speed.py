@@ -20,6 +20,10 @@ _FP32 = "float32"
 _CASTS = frozenset({"aten._to_copy", "aten.to"})
 
 
+SETTINGS = {"fp32": "FP32", "bf16": "BF16 autocast", "fp16": "FP16 autocast"}
+"""The settings that `--prove` executes a step in again, with their titles."""
+
+
 @dataclass(frozen=True)
 class Speed:
     """The operations of one step.

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 from ampdoctor.analysis.memory.advice import advice
 from ampdoctor.analysis.memory.layouts import layouts
 from ampdoctor.analysis.memory.ledgers import PEAK, ledgers
+from ampdoctor.cli.answers import AnswerFormat
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report import memory as report
 from ampdoctor.report.terminal import console, show
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 PLAN = "plan"
 
 _PLANNING = "ampdoctor.cli.memory_plan"
-
-
-class AnswerFormat(str, Enum):
-    """How the answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class Phase(str, Enum):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ampdoctor.analysis.speed import speeds, timed
+from ampdoctor.cli.answers import AnswerFormat
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report import speed as report
 from ampdoctor.report.terminal import console, show
@@ -16,13 +16,6 @@ from ampdoctor.trace.run import open_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-class AnswerFormat(str, Enum):
-    """How the answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def speed(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ampdoctor.analysis.advice.whatif import CURVE, measured_points, recorded_step, what_if
+from ampdoctor.cli.answers import AnswerFormat
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.formats import FORMATS, FP32, find_format
 from ampdoctor.report import whatif as report
@@ -20,13 +20,6 @@ POWER = re.compile(r"\s*2(?:\^|\*\*)\(?([+-]?\d{1,4})\)?\s*")
 
 LARGEST_POWER = 127
 """Loss scales are FP32 numbers."""
-
-
-class AnswerFormat(str, Enum):
-    """How the answer is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def whatif(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ampdoctor.analysis.memory.layouts import COMPONENTS
 from ampdoctor.analysis.memory.ledgers import PEAK, by, total
 from ampdoctor.analysis.memory.saved import saved_sentence, title
+from ampdoctor.analysis.speed import SETTINGS
 from ampdoctor.analysis.wording import bytes_text, percent
 from ampdoctor.finding import Grade
 from ampdoctor.formats import title_of_dtype
@@ -27,8 +28,6 @@ _BAR = 20
 
 _LINES = 6
 """Entries of one branch that are listed; what follows is added up."""
-
-_TITLES = {"fp32": "FP32", "bf16": "BF16 autocast", "fp16": "FP16 autocast"}
 
 _NAMES = {"forward": "after forward", "backward": "after backward", "step": "after step", PEAK: PEAK}
 
@@ -206,7 +205,7 @@ def _graded(size: int, grade: Grade) -> str:
 def _measured(paper: Page, rows: Sequence[PaceRow]) -> None:
     """Say what the modules keep in each precision, where they were executed again."""
     if rows:
-        each = (f"{_TITLES.get(r.setting, r.setting)} {bytes_text(r.kept_bytes or 0)}" for r in rows)
+        each = (f"{SETTINGS.get(r.setting, r.setting)} {bytes_text(r.kept_bytes or 0)}" for r in rows)
         paper.blank()
         paper.say(
             f"Kept for the backward pass by the modules of step {rows[0].step}, executed again in each precision: "

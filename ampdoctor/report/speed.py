@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor.analysis.speed import Speed, surely_faster, times_as_fast
+from ampdoctor.analysis.speed import SETTINGS, Speed, surely_faster, times_as_fast
 from ampdoctor.analysis.wording import number, percent
 from ampdoctor.formats import title_of_dtype
 from ampdoctor.report.json import SCHEMA_VERSION
@@ -23,8 +23,6 @@ _LINES = 8
 
 _BAR = 24
 """Columns of a bar that stands for all of the time."""
-
-_TITLES = {"fp32": "FP32", "bf16": "BF16 autocast", "fp16": "FP16 autocast"}
 
 _BY: Mapping[str, Callable[[TimingRow], str | None]] = {
     "direction": lambda row: row.direction,
@@ -116,7 +114,7 @@ def _precisions(paper: Page, paces: Mapping[str, PaceRow], declined: str | None)
     own = next((row for row in paces.values() if row.own), None)
     for name, row in paces.items():
         times = f"{row.wall_ms:9.2f} ms ({number(row.fastest_ms or 0.0)} to {number(row.slowest_ms or 0.0)})"
-        paper.line(f"{_TITLES.get(name, name):<14}{times}  {_beside(row, own)}".rstrip(), indent=2)
+        paper.line(f"{SETTINGS.get(name, name):<14}{times}  {_beside(row, own)}".rstrip(), indent=2)
 
 
 def _beside(row: PaceRow, own: PaceRow | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.cures import device_type
-from ampdoctor.analysis.speed import surely_faster, timed, times_as_fast
+from ampdoctor.analysis.speed import SETTINGS, surely_faster, timed, times_as_fast
 from ampdoctor.analysis.wording import number
 from ampdoctor.finding import Evidence, Finding, Fix, Grade, Location, Severity
 from ampdoctor.rules.base import Example, Rule, Threshold
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import PaceRow
-
-_TITLES = {"fp32": "FP32", "bf16": "BF16 autocast", "fp16": "FP16 autocast"}
 
 
 def _run(own: str, spread: float = 0.02, **milliseconds: float) -> RunBuilder:
@@ -82,11 +80,11 @@ class FasterPrecision(Rule):
 
     def _finding(self, run: Run, fastest: PaceRow, own: PaceRow, paces: list[PaceRow]) -> Finding:
         times = times_as_fast(fastest, own)
-        title, step = _TITLES.get(fastest.setting, fastest.setting), fastest.step
+        title, step = SETTINGS.get(fastest.setting, fastest.setting), fastest.step
         evidence = [
             Evidence(
                 f"{row.setting}_ms", row.wall_ms or 0.0,
-                f"{_TITLES.get(row.setting, row.setting)}: {number(row.wall_ms or 0.0)} ms, from "
+                f"{SETTINGS.get(row.setting, row.setting)}: {number(row.wall_ms or 0.0)} ms, from "
                 f"{number(row.fastest_ms or 0.0)} to {number(row.slowest_ms or 0.0)} in {row.rounds} rounds"
                 f"{', as the run itself' if row.own else ''}.", Grade.MEASURED,
             )

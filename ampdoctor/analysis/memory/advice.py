@@ -11,6 +11,7 @@ from ampdoctor.analysis.memory.policy import is_of_loss, stays_fp32
 from ampdoctor.analysis.wording import bytes_text, counted, percent
 from ampdoctor.finding import Grade
 from ampdoctor.formats import HALF_DTYPES
+from ampdoctor.trace.schema import COPY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +127,7 @@ def _where(rows: list[MemoryRow]) -> str:
 
 
 def _copies(ledger: Ledger) -> Iterator[Advice]:
-    rows = [r for r in ledger.at("forward", "activations") if (r.kind or "").endswith("(copy)")]
+    rows = [r for r in ledger.at("forward", "activations") if (r.kind or "").endswith(COPY)]
     if rows:
         yield Advice(
             "casts",

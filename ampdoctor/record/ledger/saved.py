@@ -15,6 +15,7 @@ import torch
 import torch.utils.checkpoint
 
 from ampdoctor.record.autograd_graph import nodes
+from ampdoctor.record.ledger.storages import storage_of
 from ampdoctor.record.tensors import tensors_in
 
 if TYPE_CHECKING:
@@ -52,10 +53,8 @@ def kept_bytes(roots: Iterable[torch.Tensor], besides: Iterable[torch.Tensor]) -
 
 def _storage(tensor: torch.Tensor) -> tuple[str, int] | None:
     """Return what tells the tensor's storage from others; None where it has none of its own."""
-    try:
-        return str(tensor.device), tensor.untyped_storage()._cdata
-    except (RuntimeError, NotImplementedError):
-        return None
+    storage = storage_of(tensor)
+    return None if storage is None else (str(tensor.device), storage._cdata)
 
 
 @cache

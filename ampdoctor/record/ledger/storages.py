@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import torch
 
-_CUDA_BLOCK = 512
+CUDA_BLOCK = 512
 """Bytes that torch's CUDA allocator rounds each request up to."""
 
 
@@ -72,7 +72,7 @@ class Storages:
 
     def meet(self, tensor: torch.Tensor, component: str, kind: str | None, module: str | None) -> int | None:
         """Return the number of the tensor's storage, which is new where it was not met before; None without one."""
-        storage = _storage(tensor)
+        storage = storage_of(tensor)
         if storage is None:
             return None
         self.bury()
@@ -154,7 +154,7 @@ class Storages:
             self._bytes[number] = size
 
     def _size(self, storage: torch.UntypedStorage, tensor: torch.Tensor) -> int:
-        block = self._block or (_CUDA_BLOCK if tensor.device.type == "cuda" else 1)
+        block = self._block or (CUDA_BLOCK if tensor.device.type == "cuda" else 1)
         return -(-storage.nbytes() // block) * block
 
 
@@ -173,7 +173,8 @@ def _summed(labels: list[Label], events: list[tuple[int, int]]) -> Moment:
     return {label: Held(sum(several), len(several)) for label, several in found.items()}
 
 
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Return the storage of a tensor; None where it has none of its own."""
     try:
         return tensor.untyped_storage()
     except (RuntimeError, NotImplementedError):  # sparse, or of a class that holds no storage of its own

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ampdoctor.record.ledger.ledger import Ledger
-from ampdoctor.record.ledger.storages import TEMPORARY
+from ampdoctor.record.ledger.storages import CUDA_BLOCK, TEMPORARY
 from ampdoctor.record.planning.checkpoints import checkpoint_blocks
 from ampdoctor.record.planning.failures import told
 from ampdoctor.record.planning.fake import fake_tensors
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ampdoctor.record.planning.layouts import Layout
     from ampdoctor.record.planning.optimizers import OptimizerChoice
     from ampdoctor.record.planning.targets import Target
-
-_CUDA_BLOCK = 512
-"""Bytes that torch's CUDA allocator rounds each request up to."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ def step_memory(settings: Settings, layout: Layout, batch: int) -> StepMemory:
             model, layout, settings.optimizer, settings.world_size, on_cuda=settings.on_cuda
         )  # fmt: skip
         training.first_step()
-        ledger = Ledger(training.holdings, None, _CUDA_BLOCK if settings.on_cuda else None)
+        ledger = Ledger(training.holdings, None, CUDA_BLOCK if settings.on_cuda else None)
         ledger.begin()
         training.sharding.begin(ledger.storages, model)
         begin = ledger.storages.now()
