@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check test debugger lint docs bless confusion bench clean
+.PHONY: help demo check test debugger browser lint docs bless confusion bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ check: lint test ## Everything CI checks
 
 # One thread: sums come out in one order, so golden outputs hold on any number of cores.
 # Compiled once, as most tests start processes and some environments keep Python from compiling for itself.
-test: $(READY) debugger ## Run the tests; ARGS="-k name" goes on to pytest
+test: $(READY) debugger browser ## Run the tests; ARGS="-k name" goes on to pytest
 	$(BIN)/python -m compileall -q ampdoctor
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
@@ -45,6 +45,10 @@ clean: ## Remove what builds and tools leave behind (not .venv, not recorded run
 # Attaching to a process is tested with a real debugger, where there is one or root can install it.
 debugger:
 	@command -v gdb >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y gdb; } >/dev/null || true
+
+# The dashboard is tested in a real browser, with the characters of both its languages.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null || true
 
 $(READY): pyproject.toml setup.py constraints.txt ampdoctor/_version.py $(wildcard ampdoctor/record/stats/*.[ch])
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ampdoctor import __version__
-from ampdoctor.cli import attach, demo, diagnose, explain, export, formats, memory, run, speed, whatif
+from ampdoctor.cli import attach, demo, diagnose, explain, export, formats, memory, run, speed, view, whatif
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report.terminal import console, tell
 
@@ -38,6 +38,7 @@ app.command()(diagnose.diagnose)
 app.command()(whatif.whatif)
 app.command()(speed.speed)
 app.command(cls=memory.MemoryCommand)(memory.memory)
+app.command()(view.view)
 app.command()(export.export)
 app.command()(explain.explain)
 app.command()(formats.formats)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ampdoctor.errors import TraceCorruptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
     Choice = Callable[[Mapping[int, "Held"]], set[int] | None]
 
-_CONTINUATION = b"\xff\xff\xff\xff"
+CONTINUATION = b"\xff\xff\xff\xff"
 """First bytes of every message of an Arrow IPC stream."""
 
-_WITHOUT_IT = "delete the file to read the rest of the run without it"
+WITHOUT_IT = "delete the file to read the rest of the run without it"
+"""What to do about a stream that can't be read."""
 
 _NONFINITE = ("nan", "posinf", "neginf")
 
 _AT_ONCE = 64
 """Batches that are counted together: one by one, numpy takes longer to be called than to count."""
 
-_DAMAGE = (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError)
+DAMAGE = (pa.ArrowInvalid, pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises on a stream that is damaged, or ends early."""
 
 
 class Held(NamedTuple):
@@ -74,10 +76,10 @@ def read_stream(path: Path, table: Table, choose: Choice | None = None) -> Strea
         # Mapped, not read: of a long run most is never looked at.
         data = pa.memory_map(str(path)).read_buffer() if path.stat().st_size else pa.py_buffer(b"")
     except OSError as error:
-        raise TraceCorruptError(f"cannot read {path}: {error.strerror or error}", hint=_WITHOUT_IT) from None
-    head = data[: len(_CONTINUATION)].to_pybytes()
-    if not head.startswith(_CONTINUATION[: len(head)]):
-        raise TraceCorruptError(f"{path} is not an Arrow stream", hint=_WITHOUT_IT)
+        raise TraceCorruptError(f"cannot read {path}: {error.strerror or error}", hint=WITHOUT_IT) from None
+    head = data[: len(CONTINUATION)].to_pybytes()
+    if not head.startswith(CONTINUATION[: len(head)]):
+        raise TraceCorruptError(f"{path} is not an Arrow stream", hint=WITHOUT_IT)
     wanted = _wanted(data, choose) if choose is not None else None
     batches, cut = _batches(data) if wanted is None else _chosen(data, wanted)
     left_out = 0 if wanted is None else wanted.rows - sum(b.num_rows for b in batches)
@@ -86,7 +88,7 @@ def read_stream(path: Path, table: Table, choose: Choice | None = None) -> Strea
     notice = text if cut else None
     if not batches:
         return StreamContents(table.arrow.empty_table(), notice, left_out)
-    return StreamContents(_conform(pa.Table.from_batches(batches), table, path), notice, left_out)
+    return StreamContents(conform(pa.Table.from_batches(batches), table, path), notice, left_out)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
     """Ask `choose`; None where everything is wanted, or where the file lacks what it would ask for."""
     try:
         names = pa.ipc.open_stream(data).schema.names
-    except (*_DAMAGE, UnicodeDecodeError):
+    except (*DAMAGE, UnicodeDecodeError):
         return None
     if any(names.count(name) != 1 for name in ("step", *_NONFINITE)):
         return None
@@ -117,11 +119,11 @@ def _wanted(data: pa.Buffer, choose: Choice) -> _Wanted | None:
             if len(waiting) == _AT_ONCE:
                 counting, waiting = waiting, []
                 of_batch += _count(counting, held)
-    except _DAMAGE:
+    except DAMAGE:
         cut = True
     try:
         of_batch += _count(waiting, held)
-    except _DAMAGE:
+    except DAMAGE:
         cut = True
     chosen = choose(held)
     if chosen is None:
@@ -167,7 +169,7 @@ def _batches(data: pa.Buffer) -> tuple[list[pa.RecordBatch], bool]:
     batches: list[pa.RecordBatch] = []
     try:
         batches.extend(_opened(data, []))
-    except _DAMAGE:
+    except DAMAGE:
         return batches, True
     return batches, False
 
@@ -195,18 +197,24 @@ def _chosen(data: pa.Buffer, wanted: _Wanted) -> tuple[list[pa.RecordBatch], boo
                 batch = pa.ipc.read_record_batch(message, schema)
                 batch.validate(full=True)
                 found.append(batch.filter(pc.is_in(batch["step"], wanted.steps)))
-    except (*_DAMAGE, StopIteration):
+    except (*DAMAGE, StopIteration):
         return found, True
     return found, wanted.cut
 
 
-def _conform(found: pa.Table, table: Table, path: Path) -> pa.Table:
+def conform(found: pa.Table, table: Table, path: Path, columns: Collection[str] = ()) -> pa.Table:
+    """Return what was read of the file at `path` in the schema of `table`: all columns, or those named.
+
+    Raises:
+        TraceCorruptError: a column that can't be null is missing, or holds something else.
+    """
     try:
         names = found.column_names
     except UnicodeDecodeError as error:
-        raise TraceCorruptError(f"{path} has a damaged schema: {error}", hint=_WITHOUT_IT) from None
-    columns = [_column(found, names, column, path) for column in table.columns]
-    return pa.table(columns, schema=table.arrow)
+        raise TraceCorruptError(f"{path} has a damaged schema: {error}", hint=WITHOUT_IT) from None
+    wanted = [column for column in table.columns if not columns or column.name in columns]
+    schema = pa.schema([table.arrow.field(column.name) for column in wanted], table.arrow.metadata)
+    return pa.table([_column(found, names, column, path) for column in wanted], schema=schema)
 
 
 def _column(found: pa.Table, names: list[str], column: Column, path: Path) -> pa.ChunkedArray:
@@ -214,11 +222,11 @@ def _column(found: pa.Table, names: list[str], column: Column, path: Path) -> pa
         return pa.nulls(found.num_rows, column.type)
     if names.count(column.name) != 1:
         what = "has twice" if column.name in names else "lacks"
-        raise TraceCorruptError(f"{path} {what} the column {column.name}", hint=_WITHOUT_IT)
+        raise TraceCorruptError(f"{path} {what} the column {column.name}", hint=WITHOUT_IT)
     try:
         values = found[column.name].cast(column.type)
     except pa.ArrowException as error:
-        raise TraceCorruptError(f"{path}: column {column.name}: {error}", hint=_WITHOUT_IT) from None
+        raise TraceCorruptError(f"{path}: column {column.name}: {error}", hint=WITHOUT_IT) from None
     if values.null_count and not column.nullable:
-        raise TraceCorruptError(f"{path}: column {column.name} has nulls, which it can't have", hint=_WITHOUT_IT)
+        raise TraceCorruptError(f"{path}: column {column.name} has nulls, which it can't have", hint=WITHOUT_IT)
     return values

@@ -1,0 +1,58 @@
+"""The Dash app put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ampdoctor_dashboard import routing
+from ampdoctor_dashboard.data.judge import Judge
+from ampdoctor_dashboard.data.library import Library
+from ampdoctor_dashboard.pages import discover
+from ampdoctor_dashboard.pages.base import Desk
+from ampdoctor_dashboard.security import guard
+from ampdoctor_dashboard.shell import frame
+from ampdoctor_dashboard.view import View
+from dash import Dash
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dash.development.base_component import Component
+
+    from ampdoctor.config import Config
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+    <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
+    <body>{%app_entry%}<footer>{%config%}{%scripts%}{%renderer%}</footer></body>
+</html>"""
+
+
+def make_app(
+    root: Path, *, lang: str = "", token: str | None = None, host: str = "127.0.0.1", config: Config | None = None
+) -> Dash:
+    """Return the dashboard of the runs in the folder `root`.
+
+    Args:
+        root: a run, or a folder of runs.
+        lang: its language; the browser's where empty.
+        token: secret that every request must bring; None for none.
+        host: the name under which it is served.
+        config: settings of the diagnosis.
+    """
+    desk = Desk(Library(root), Judge(config), lang)
+    pages = discover()
+    app = Dash(
+        __name__, title="ampdoctor", update_title="", serve_locally=True, suppress_callback_exceptions=True,
+        index_string=_PAGE, assets_folder="assets", compress=False,
+    )  # fmt: skip
+
+    def layout() -> Component:
+        return frame(pages, desk.words(View()))
+
+    app.layout = layout
+    routing.register(app, desk, pages)
+    for page in pages:
+        page.register(app, desk)
+    guard(app.server, token, app.csp_hashes(), host)
+    return app

@@ -1,0 +1,1 @@
+"""What the dashboard knows of runs: plain numbers, of whole recordings and while they grow."""

@@ -1,0 +1,111 @@
+"""What a page is, and what it is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ampdoctor_dashboard.figures.style import Style
+from ampdoctor_dashboard.theme import theme_of
+from ampdoctor_dashboard.view import View
+from ampdoctor_dashboard.words import Words, preferred, words_of
+from flask import has_request_context, request
+
+from ampdoctor.errors import AmpDoctorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ampdoctor_dashboard.data.judge import Judge
+    from ampdoctor_dashboard.data.library import Library
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from dash import Dash
+    from dash.development.base_component import Component
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page.
+
+    Attributes:
+        path: its address, without the slash.
+        title: its name in English.
+        purpose: what it answers, in English, in one sentence.
+        icon: name of its picture in assets/icons.
+        order: its place in the navigation.
+        layout: makes it.
+        register: adds its callbacks.
+        needs_run: it shows one run; without, it is shown on the folder.
+    """
+
+    path: str
+    title: str
+    purpose: str
+    icon: str
+    order: int
+    layout: Callable[[Context], Component]
+    register: Callable[[Dash, Desk], None]
+    needs_run: bool = True
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is shown, in which language, of which run.
+
+    Attributes:
+        view: what the address says.
+        words: in which language.
+        run: the run; None where the page needs none.
+        desk: where runs and diagnoses come from.
+    """
+
+    view: View
+    words: Words
+    opened: OpenedRun | None
+    desk: Desk
+
+    @property
+    def run(self) -> OpenedRun:
+        """The run.
+
+        Raises:
+            AmpDoctorError: none was chosen.
+        """
+        if self.opened is None:
+            raise AmpDoctorError(self.words("no run was chosen"), hint=self.words("choose one on the page Runs"))
+        return self.opened
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where pages get what they show.
+
+    Attributes:
+        library: the runs.
+        judge: their diagnoses.
+        lang: the language where an address names none; empty for the browser's.
+    """
+
+    library: Library
+    judge: Judge
+    lang: str = ""
+
+    def words(self, view: View) -> Words:
+        """Return the words for a view: in the language of the address, the command line, or the browser."""
+        asked = preferred(request.accept_languages.values()) if has_request_context() else ""
+        return words_of(view.lang or self.lang or asked)
+
+    def context(self, values: Mapping[str, Any] | None) -> Context:
+        """Return the context for the values of a view.
+
+        Raises:
+            AmpDoctorError: there is no such run, or it can't be read.
+        """
+        view = View.of(values)
+        run_id = view.run or ("." if self.library.is_run else "")
+        opened = self.library.open(run_id, view.rank_number) if run_id else None
+        return Context(view, self.words(view), opened, self)
+
+    def style(self, values: Mapping[str, Any] | None, theme: str | None) -> Style:
+        """Return how to draw for a view."""
+        return Style(theme_of(theme), self.words(View.of(values)))

@@ -1,0 +1,1 @@
+"""The dashboard: data and figures by themselves, pages in a real browser."""
