@@ -5,7 +5,8 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
 
     /* Keep the address in step with what is shown, and let every link lead to the same view of another page. */
     addressOfView: (view, pathname, ids) => {
-      const query = new URLSearchParams(view || {}).toString();
+      const chosen = Object.entries(view || {}).filter(([, value]) => value !== "");
+      const query = new URLSearchParams(chosen).toString();
       const search = query ? "?" + query : "";
       if (view && search !== window.location.search) {
         window.history.replaceState(window.history.state, "", window.location.pathname + search);

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor_dashboard.figures.style import Style
+from ampdoctor_dashboard.figures.style import Style, nothing
 from ampdoctor_dashboard.theme import theme_of
 from ampdoctor_dashboard.view import View
 from ampdoctor_dashboard.words import Words, preferred, words_of
+from dash import Patch
 from flask import has_request_context, request
 
 from ampdoctor.errors import AmpDoctorError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ampdoctor_dashboard.data.judge import Judge
     from ampdoctor_dashboard.data.library import Library
     from ampdoctor_dashboard.data.opened import OpenedRun
+    import plotly.graph_objects as go
     from dash import Dash
     from dash.development.base_component import Component
 
@@ -109,3 +111,21 @@ class Desk:
     def style(self, values: Mapping[str, Any] | None, theme: str | None) -> Style:
         """Return how to draw for a view."""
         return Style(theme_of(theme), self.words(View.of(values)))
+
+    def drawn(
+        self, values: Mapping[str, Any] | None, theme: str | None, draw: Callable[[Context, Style], go.Figure]
+    ) -> go.Figure:
+        """Return the figure that `draw` makes for a view; where the run can't be read, one that says why."""
+        style = self.style(values, theme)
+        try:
+            return draw(self.context(values), style)
+        except AmpDoctorError as error:
+            return nothing(style, error.message, error.hint)
+
+
+def chosen(**changes: object) -> Patch:
+    """Return the change to the store `view` that sets these values, each text or a number; None takes one away."""
+    patch = Patch()
+    for name, value in changes.items():
+        patch[name] = "" if value is None else str(value)
+    return patch

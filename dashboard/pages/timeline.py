@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 import dash_mantine_components as dmc
 import numpy as np
 from ampdoctor_dashboard.data import timeline as data
-from ampdoctor_dashboard.figures.style import nothing
 from ampdoctor_dashboard.figures.timeline import Line, Mark, Timeline, Vital, timeline
-from ampdoctor_dashboard.pages.base import Context, Desk, Page
+from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.theme import ORANGE, PINK, VERMILION
 from ampdoctor_dashboard.widgets.frames import card, chart, page_head
-from dash import Dash, Input, Output, Patch, State, html, no_update
+from dash import Dash, Input, Output, State, html, no_update
 
-from ampdoctor.errors import AmpDoctorError
 from ampdoctor.finding import Severity
 
 if TYPE_CHECKING:
@@ -67,11 +65,7 @@ def register(app: Dash, desk: Desk) -> None:
         Input("theme", "data"),
     )
     def draw(_: object, values: dict[str, str] | None, theme: str | None) -> Any:
-        style = desk.style(values, theme)
-        try:
-            figure = timeline(_timeline(desk.context(values)), style)
-        except AmpDoctorError as error:
-            figure = nothing(style, error.message, error.hint)
+        figure = desk.drawn(values, theme, lambda context, style: timeline(_timeline(context), style))
         return figure, {"height": f"{figure.layout.height}px"}
 
     @app.callback(
@@ -81,7 +75,7 @@ def register(app: Dash, desk: Desk) -> None:
         prevent_initial_call=True,
     )
     def choose_axis(axis: str, values: dict[str, str] | None) -> Any:
-        return no_update if (values or {}).get("axis", _STEP) == axis else _changed(axis=axis)
+        return no_update if (values or {}).get("axis", _STEP) == axis else chosen(axis=axis)
 
     @app.callback(
         Output("view", "data", allow_duplicate=True),
@@ -95,14 +89,7 @@ def register(app: Dash, desk: Desk) -> None:
         run = desk.context(values).run
         x = float(clicked["points"][0]["x"])
         places = run.steps.elapsed_s if (values or {}).get("axis") == _TIME else run.steps.step
-        return _changed(step=str(run.steps.step[int(np.argmin(np.abs(places - x)))]))
-
-
-def _changed(**changes: str) -> Patch:
-    patch = Patch()
-    for name, value in changes.items():
-        patch[name] = value
-    return patch
+        return chosen(step=run.steps.step[int(np.argmin(np.abs(places - x)))])
 
 
 def _timeline(context: Context) -> Timeline:
@@ -116,13 +103,13 @@ def _timeline(context: Context) -> Timeline:
     def at(step: NDArray[Any]) -> NDArray[np.float64]:
         return np.array([places.get(int(s), np.nan) for s in step]) if over_time else step.astype(float)
 
-    chosen = context.view.step_number
+    step = context.view.step_number
     return Timeline(
         _vitals(run, words, at),
         _marks(run, words, at),
         _bands(context, at),
         words("seconds since the first step [s]") if over_time else words("step"),
-        float(at(np.array([chosen]))[0]) if chosen is not None else None,
+        float(at(np.array([step]))[0]) if step is not None else None,
         keep=f"{run.id}-{run.rank}-{context.view.axis}",
     )
 

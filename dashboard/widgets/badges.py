@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 from dash import html
@@ -19,7 +19,7 @@ PLAIN, GOOD, WARN, BAD, BLUE = "plain", "good", "warn", "bad", "blue"
 
 def badge(text: str, tone: str = PLAIN, why: str = "", *, lively: bool = False) -> Component:
     """Return a label; `why` is said when one points at it, and a lively one has a pulse."""
-    inside = [html.Span(className="pulse"), text] if lively else text
+    inside: Any = [html.Span(className="pulse"), text] if lively else text
     label = html.Span(inside, className=f"badge badge-{tone}")
     return dmc.Tooltip(label, label=why, withArrow=True) if why else label
 
