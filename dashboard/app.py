@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from ampdoctor_dashboard import routing
 from ampdoctor_dashboard.data.judge import Judge
@@ -13,6 +14,7 @@ from ampdoctor_dashboard.security import guard
 from ampdoctor_dashboard.shell import frame
 from ampdoctor_dashboard.view import View
 from dash import Dash
+from flask import has_request_context, request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +50,9 @@ def make_app(
     )  # fmt: skip
 
     def layout() -> Component:
-        return frame(pages, desk.words(View()))
+        # The layout is asked for by a request of its own; the address of the page is that of whoever asks.
+        asked = View.of_query(urlsplit(request.referrer or "").query) if has_request_context() else View()
+        return frame(pages, desk.words(asked), routing.home_of(desk))
 
     app.layout = layout
     routing.register(app, desk, pages)

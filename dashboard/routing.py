@@ -29,7 +29,7 @@ def register(app: Dash, desk: Desk, pages: Sequence[Page]) -> None:
     """Add the callbacks that every page needs."""
     _in_the_browser(app)
     by_path = {page.path: page for page in pages}
-    home = "diagnosis" if desk.library.is_run else "runs"
+    home = home_of(desk)
 
     @app.callback(
         Output("page", "children"),
@@ -69,12 +69,17 @@ def register(app: Dash, desk: Desk, pages: Sequence[Page]) -> None:
         except AmpDoctorError:
             return no_update, [], AT_REST_MS
         judged = desk.judge.ask(opened)
-        version = [opened.id, opened.rank, refreshed, None if judged is None else judged.last_step]
+        version = [opened.id, opened.rank, refreshed, judged is not None and [judged.last_step, judged.current]]
         at_rest = judged is not None and judged.current and not opened.is_live
         news = no_update if version == known else version
         return news, _badge(opened, context.words), AT_REST_MS if at_rest else TICK_MS
 
     _choices(app, desk)
+
+
+def home_of(desk: Desk) -> str:
+    """Return the page that the bare address shows."""
+    return "diagnosis" if desk.library.is_run else "runs"
 
 
 def _page(page: Page | None, desk: Desk, values: dict[str, str]) -> Component:
@@ -145,16 +150,18 @@ def _in_the_browser(app: Dash) -> None:
         Input("view", "data"),
         Input("location", "pathname"),
         State({"nav": ALL}, "id"),
+        State("home", "data"),
     )
     app.clientside_callback(
         ClientsideFunction(own, "choose"),
-        Output("location", "search"),
+        Output("go", "data"),
         Input("choose-run", "value"),
         Input("choose-rank", "value"),
         Input("choose-lang", "value"),
         State("view", "data"),
         prevent_initial_call=True,
     )
+    app.clientside_callback(ClientsideFunction(own, "go"), Output("gone", "data"), Input("go", "data"))
     app.clientside_callback(
         ClientsideFunction(own, "toggleTheme"),
         Output("theme", "data"),
@@ -162,5 +169,8 @@ def _in_the_browser(app: Dash) -> None:
         State("theme", "data"),
     )
     app.clientside_callback(
-        ClientsideFunction(own, "wearTheme"), Output("provider", "forceColorScheme"), Input("theme", "data")
+        ClientsideFunction(own, "wearTheme"),
+        Output("provider", "forceColorScheme"),
+        Input("theme", "data"),
+        State("lang", "data"),
     )

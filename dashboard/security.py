@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
 
 from flask import Flask, Response, make_response, redirect, request
 
@@ -63,7 +64,7 @@ def guard(server: Flask, token: str | None, scripts: Sequence[str], host: str = 
 
     @server.before_request
     def check() -> AnyResponse | None:
-        if is_loopback(host) and not is_loopback(request.host.rsplit(":", 1)[0]):
+        if is_loopback(host) and not is_loopback(_asked_host()):
             return _refused("this dashboard is served to its own machine only\n")
         if token is None:
             return None
@@ -76,7 +77,7 @@ def guard(server: Flask, token: str | None, scripts: Sequence[str], host: str = 
     def tell(response: Response) -> Response:
         response.headers["Content-Security-Policy"] = policy
         response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
+        response.headers["Referrer-Policy"] = "same-origin"
         response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
         return response
 
@@ -84,10 +85,18 @@ def guard(server: Flask, token: str | None, scripts: Sequence[str], host: str = 
 def _let_in(token: str) -> AnyResponse:
     """Give out the cookie, and take the token out of the address, where others would see it."""
     left = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
-    query = "&".join(f"{name}={value}" for name, value in left)
+    query = urlencode(left)
     response = redirect(request.path + (f"?{query}" if query else ""))
     response.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
     return response
+
+
+def _asked_host() -> str:
+    """Return the name that the request came to, without its port; empty where it makes no sense."""
+    try:
+        return urlsplit(f"//{request.headers.get('Host', '')}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _bearer() -> str:

@@ -19,8 +19,8 @@ TICK_MS = 1000
 """How often a page asks for news of a run that goes on."""
 
 
-def frame(pages: Sequence[Page], words: Words) -> Component:
-    """Return the whole of what is on the screen, with the place of the page empty."""
+def frame(pages: Sequence[Page], words: Words, home: str) -> Component:
+    """Return the whole of what is on the screen, with the place of the page empty; `home` is the first one."""
     return dmc.MantineProvider(
         id="provider",
         theme={"primaryColor": "indigo", "defaultRadius": "sm", "fontFamily": "inherit"},
@@ -29,7 +29,11 @@ def frame(pages: Sequence[Page], words: Words) -> Component:
             dcc.Store(id="view"),
             dcc.Store(id="shown"),
             dcc.Store(id="version"),
+            dcc.Store(id="go"),
+            dcc.Store(id="gone"),
             dcc.Store(id="theme", storage_type="local"),
+            dcc.Store(id="lang", data=words.lang),
+            dcc.Store(id="home", data=home),
             dcc.Interval(id="tick", interval=TICK_MS),
             html.A(words("Skip to the page"), href="#page", className="skip"),
             dmc.AppShell(

@@ -104,9 +104,10 @@ class Library:
             raise unknown
         try:
             folder = (self.root / run_id).resolve()
+            inside = folder.is_relative_to(self.root) and folder.is_dir()
         except (OSError, RuntimeError, ValueError):
             raise unknown from None
-        if not folder.is_relative_to(self.root) or not folder.is_dir():
+        if not inside:
             raise unknown
         return folder
 

@@ -42,8 +42,13 @@ def served(root: Path, **settings: str | None) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{server.effective_port}"
     finally:
-        server.close()
+        server.trigger.pull_trigger(_end)  # in its own loop, which must not find its sockets closed
         thread.join(timeout=10.0)
+        server.close()
+
+
+def _end() -> None:
+    raise SystemExit
 
 
 @pytest.fixture(scope="session")
