@@ -36,6 +36,10 @@ SPREADS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 FEWEST = 1e-4
 """Where fewer than these are left, "nearly all" is the answer whatever the distribution."""
 
+TOGETHER = 12
+"""Windows whose likelihoods are worked out at once: of more, BLAS shares the product out to threads, which on a machine
+that is busy takes ten times as long."""
+
 MOST_EVIDENCE = 5000.0
 """Elements beyond these add no weight: the families are close to real gradients, not equal to them."""
 
@@ -86,6 +90,32 @@ def most_likely_tail(counts: Array, mantissa_bits: int) -> Tail:
     flushed = total * _averaged(weights, grid.flushed)
     energy = total * _averaged(weights, grid.energy)
     return Tail(float(flushed), energy, float(weights @ grid.at_unit))
+
+
+def most_likely_flushed(windows: Array, mantissa_bits: int) -> Array:
+    """Return how many elements lay below half a unit for each of many windows, as `most_likely_tail` does for one.
+
+    In single precision, which is off by less than a hundredth of it.
+
+    Args:
+        windows: the elements in each bin of a window, one window a row; 0 comes of one without any.
+        mantissa_bits: explicit significand bits of the format.
+    """
+    grid = tails(mantissa_bits)
+    share = (grid.flushed / (1.0 + grid.flushed)).astype(np.float32)
+    log_bins, prior = np.ascontiguousarray(grid.log_bins.T, np.float32), grid.prior.astype(np.float32)
+    totals = windows.sum(axis=1)
+    seen = (windows * np.minimum(1.0, MOST_EVIDENCE / np.maximum(totals, 1.0))[:, None]).astype(np.float32)
+    found = np.zeros(len(windows))
+    for start in range(0, len(windows), TOGETHER):
+        log_weights = seen[start : start + TOGETHER] @ log_bins
+        log_weights -= log_weights.max(axis=1, keepdims=True)
+        np.maximum(log_weights, -80.0, out=log_weights)  # what is smaller adds nothing, and subnormals are slow
+        weights = np.exp(log_weights, out=log_weights)
+        weights *= prior
+        found[start : start + TOGETHER] = np.einsum("ij,j->i", weights, share) / weights.sum(axis=1)
+    flushed: Array = totals * (found / (1.0 - found))
+    return flushed
 
 
 def likelihoods(counts: Array, mantissa_bits: int, most_evidence: float = MOST_EVIDENCE) -> Array:

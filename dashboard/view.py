@@ -26,11 +26,15 @@ class View:
         metric: the metric of the heatmap.
         format: the number format asked about.
         scale: log2 of the loss scale asked about.
-        open: modules that are unfolded in the tree, joined by `~`.
+        open: modules that were folded or unfolded in the tree by hand, joined by `~`.
         beside: ids of the runs to compare with, joined by `~`.
         axis: what steps are drawn over: step or time.
         phase: the moment whose memory is shown.
         finding: the finding that is unfolded.
+        only: the sites that are listed, as a glob.
+        station: the station of the pipeline whose details are shown.
+        op: the operation that is looked into, by its order within the step.
+        scaling: whether the loss scale is divided out of a spectrum.
         lang: language, where it was chosen.
     """
 
@@ -47,6 +51,10 @@ class View:
     axis: str = ""
     phase: str = ""
     finding: str = ""
+    only: str = ""
+    station: str = ""
+    op: str = ""
+    scaling: str = ""
     lang: str = ""
 
     @classmethod
@@ -87,7 +95,7 @@ class View:
 
     @property
     def opened_modules(self) -> frozenset[str]:
-        """The modules that are unfolded."""
+        """The modules that were folded or unfolded by hand."""
         return frozenset(part for part in self.open.split("~") if part)
 
     @property

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ampdoctor.report.layout import Page
+from ampdoctor.report.rule_text import ENTRY, first_line, rule_blocks
 from ampdoctor.report.terminal import console, show
 from ampdoctor.report.text import STYLES
 from ampdoctor.rules import discover, find_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ampdoctor.rules.base import Rule
 
 
@@ -33,7 +30,7 @@ def rule_list(width: int) -> Page:
     """Return the list of all rules."""
     page = Page(width)
     for rule in discover():
-        page.say(_first_line(rule), label=f"{rule.code}  {rule.name:24} ", label_style="bold")
+        page.say(first_line(rule), label=f"{rule.code}  {rule.name:24} ", label_style="bold")
     page.blank()
     page.say("ampdoctor explain NAME shows what a rule means, why it matters and how to fix it.", style="dim")
     return page
@@ -43,9 +40,9 @@ def rule_page(rule: type[Rule], width: int) -> Page:
     """Return everything there is to know of a rule."""
     page = Page(width)
     page.say(rule.name, style="bold", tail=f"({rule.code}, {rule.severity.value})")
-    page.say(_first_line(rule))
+    page.say(first_line(rule))
     page.blank()
-    _docstring(page, (inspect.getdoc(rule) or "").partition("\n\n")[2])
+    _docstring(page, rule)
     page.blank()
     if rule.thresholds:
         page.say("Thresholds", style="bold")
@@ -61,18 +58,9 @@ def rule_page(rule: type[Rule], width: int) -> Page:
     return page
 
 
-def _first_line(rule: type[Rule]) -> str:
-    return (inspect.getdoc(rule) or "").partition("\n\n")[0]
-
-
-_ENTRY = re.compile(r"\s*([-*]|\d+\.)\s+")
-_PARAGRAPH_INDENT = 4
-_CODE_INDENT = 8
-
-
-def _docstring(page: Page, doc: str) -> None:
-    """Add a docstring: headings bold, code line by line, paragraphs and list entries wrapped."""
-    for kind, text in _blocks(doc):
+def _docstring(page: Page, rule: type[Rule]) -> None:
+    """Add a rule's docstring: headings bold, code line by line, paragraphs and list entries wrapped."""
+    for kind, text in rule_blocks(rule):
         if kind == "blank":
             page.blank()
         elif kind == "heading":
@@ -80,28 +68,5 @@ def _docstring(page: Page, doc: str) -> None:
         elif kind == "code":
             page.line(text, style="cyan")
         else:
-            entry = _ENTRY.match(text)
+            entry = ENTRY.match(text)
             page.say(text, indent=2, hang=entry.end() if entry else 0)
-
-
-def _blocks(doc: str) -> Iterator[tuple[str, str]]:
-    """Split a docstring into (kind, text): heading, code (a line), blank, paragraph (lines joined)."""
-    paragraph: list[str] = []
-    for line in [*doc.splitlines(), ""]:
-        kind = _kind(line)
-        if paragraph and (kind != "paragraph" or _ENTRY.match(line)):
-            yield "paragraph", " ".join(paragraph)
-            paragraph.clear()
-        if kind == "paragraph":
-            paragraph.append(line.strip())
-        else:
-            yield kind, line
-
-
-def _kind(line: str) -> str:
-    indent = len(line) - len(line.lstrip())
-    if not line.strip():
-        return "blank"
-    if indent < _PARAGRAPH_INDENT:
-        return "heading"
-    return "code" if indent >= _CODE_INDENT else "paragraph"

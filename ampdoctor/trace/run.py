@@ -6,6 +6,7 @@ import math
 import os
 import socket
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Row = TypeVar("_Row")
+
+_LONGEST = 200
+"""Characters of a path in a representation."""
 
 
 class Run:
@@ -73,6 +77,16 @@ class Run:
         self._of_rank = of_rank
         self._tables: dict[str, pa.Table] = {}
         self._notices: list[str] = []
+
+    def __repr__(self) -> str:
+        where = "in memory" if self.path is None else repr(str(self.path)[:_LONGEST])
+        steps = self.table("steps").num_rows
+        return f"<ampdoctor run {where}: {self.info.status}, {steps} step{'' if steps == 1 else 's'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the run as a notebook shows it: with its diagnosis."""
+        shown: str = import_module("ampdoctor.report.notebook").card(self)
+        return shown
 
     def table(self, name: str) -> pa.Table:
         """Return the Arrow table `name` of the rank that the run was opened for, empty where nothing was recorded."""

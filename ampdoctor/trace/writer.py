@@ -120,7 +120,8 @@ class TraceWriter:
         if table.name not in self._streams:
             file = pa.OSFile(str(table_path(self.folder, table.name, self.rank)), "wb")
             self._files.append(file)
-            options = pa.ipc.IpcWriteOptions(compression="zstd")
+            # By itself: its helpers would take the training's processors, and more time than they save.
+            options = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
             self._streams[table.name] = pa.ipc.new_stream(file, table.arrow, options=options)
         return self._streams[table.name]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from ampdoctor_dashboard.data.signature import signature_of
 from ampdoctor_dashboard.data.steps import Steps
-from ampdoctor_dashboard.data.tensors import COLUMNS, TensorIndex
+from ampdoctor_dashboard.data.tensors import COLUMNS, ROWS_AT_ONCE, TensorIndex
 
 from ampdoctor.errors import TraceCorruptError
 from ampdoctor.trace.growing import GrowingTable
@@ -64,6 +65,7 @@ class OpenedRun:
         self._tables: dict[str, pa.Table] = {}
         self._problems: dict[str, str] = {}
         self._tensors: TensorIndex | None = None
+        self._places: list[tuple[int, GrowingTable]] = []
         self._steps: Steps | None = None
 
     @property
@@ -115,6 +117,26 @@ class OpenedRun:
                 self._grow("tensors")
             return self._tensors
 
+    def tensor_row(self, number: int) -> dict[str, Any]:
+        """Return all that was recorded of one tensor, by its number in `tensors`: read from the disk.
+
+        Raises:
+            TraceCorruptError: the table is damaged.
+        """
+        with self._lock:
+            firsts = [first for first, _ in self._places]
+            first, place = self._places[bisect_right(firsts, number) - 1]
+            reader = place.onwards()
+        while first <= number:
+            new = reader.read_new(1)
+            if not new.num_rows:
+                break
+            if number < first + new.num_rows:
+                found: dict[str, Any] = new.slice(number - first, 1).to_pylist()[0]
+                return found
+            first += new.num_rows
+        raise TraceCorruptError(f"{self.folder} no longer holds tensor {number}", hint="reload the page")
+
     def judged(self) -> Run:
         """Return the run as rules see it, read anew.
 
@@ -143,13 +165,17 @@ class OpenedRun:
 
     def _grow(self, name: str) -> None:
         try:
-            new = self._growing[name].read_new()
+            if name == "tensors" and self._tensors is not None:
+                self._grow_tensors(self._tensors)
+            elif (new := self._growing[name].read_new()).num_rows:
+                self._tables[name] = pa.concat_tables([self._tables[name], new])
         except TraceCorruptError as error:
             self._problems[name] = error.message
-            return
-        if not new.num_rows:
-            return
-        if name == "tensors" and self._tensors is not None:
-            self._tensors.add(new)
-        else:
-            self._tables[name] = pa.concat_tables([self._tables[name], new])
+
+    def _grow_tensors(self, tensors: TensorIndex) -> None:
+        """Take in what is new a part at a time, and remember where each lies in the file."""
+        place = self._growing["tensors"].onwards()
+        while (new := self._growing["tensors"].read_new(ROWS_AT_ONCE)).num_rows:
+            self._places.append((len(tensors), place))
+            tensors.add(new)
+            place = self._growing["tensors"].onwards()

@@ -31,7 +31,7 @@ class Steps:
         values = self._table[name]
         if pa.types.is_boolean(values.type):
             values = pc.cast(values, pa.int8())
-        found: NDArray[np.float64] = pc.cast(values, pa.float64()).to_numpy(zero_copy_only=False)
+        found: NDArray[np.float64] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         return found
 
     def words(self, name: str) -> list[str | None]:

@@ -1,16 +1,18 @@
-"""All recorded tensors by site and step: small columns in memory, histograms where they lie in the mapped file."""
+"""All recorded tensors by site and step, in memory as small as they go."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from ampdoctor_dashboard.data.packed import Column, Counts, Histograms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_INTEGERS = ("numel", "zeros", "subnormal", "nonfinite")
 
 NUMBERS = ("numel", "zeros", "subnormal", "absmax", "rms", "loss_scale")
 """Columns that are kept as they are."""
@@ -21,6 +23,9 @@ COLUMNS = (
 )  # fmt: skip
 """Columns that are read."""
 
+ROWS_AT_ONCE = 100_000
+"""Rows that are taken in at a time: read whole, a long table would need its memory twice."""
+
 
 class Site(NamedTuple):
     """Where tensors were measured, and which.
@@ -30,12 +35,14 @@ class Site(NamedTuple):
         role: activation, grad_output, weight, ...
         slot: out, cast, weight, weight.exp_avg, ...
         dtype: torch dtype of its first tensor.
+        cast_to: dtype that a gradient is cast to next (slot cast); empty for the others.
     """
 
     module: str
     role: str
     slot: str
     dtype: str
+    cast_to: str = ""
 
     @property
     def name(self) -> str:
@@ -48,28 +55,6 @@ class Site(NamedTuple):
         return f"{self.role}:{self.name}"
 
 
-class Counts(NamedTuple):
-    """The exponent histograms of several tensors.
-
-    Attributes:
-        lowest: exponent of the first column.
-        counts: tensors x exponents.
-    """
-
-    lowest: int
-    counts: NDArray[np.int64]
-
-
-@dataclass
-class _Part:
-    """The rows that came in at one time."""
-
-    columns: dict[str, NDArray[np.float64]]
-    step: NDArray[np.int64]
-    site: NDArray[np.int32]
-    histograms: pa.Table
-
-
 class TensorIndex:
     """All tensors of a run so far, in the order in which they were recorded.
 
@@ -80,35 +65,44 @@ class TensorIndex:
     def __init__(self) -> None:
         self.sites: list[Site] = []
         self._numbers: dict[tuple[str, str, str], int] = {}
-        self._parts: list[_Part] = []
+        self._columns = {name: Column(np.int32 if name in _INTEGERS else np.float32) for name in _KEPT}
+        self._step, self._site = Column(np.int32), Column(np.int32)
+        self._histograms = Histograms()
+        self._by_role: dict[str, tuple[int, NDArray[np.intp]]] = {}
 
     def __len__(self) -> int:
-        return sum(len(part.step) for part in self._parts)
+        return len(self._step.values)
 
     def add(self, table: pa.Table) -> None:
         """Add what was read of the table `tensors`."""
-        columns = {name: _floats(table[name]) for name in NUMBERS}
-        columns["nonfinite"] = sum((_floats(table[n]) for n in ("nan", "posinf", "neginf")), np.zeros(table.num_rows))
-        histograms = table.select(["exp_lowest", "exp_counts"])
-        step = table["step"].to_numpy().astype(np.int64)
-        self._parts.append(_Part(columns, step, self._sites_of(table), histograms))
+        for column in _KEPT:
+            if column != "nonfinite":
+                self._columns[column].extend(_numbers(table[column]))
+        nan, posinf, neginf = (_numbers(table[n]) for n in ("nan", "posinf", "neginf"))
+        self._columns["nonfinite"].extend(nan + posinf + neginf)
+        lists = pa.chunked_array([pa.array([], pa.list_(pa.int64())), *table["exp_counts"].chunks]).combine_chunks()
+        lengths = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+        self._histograms.extend(table["exp_lowest"].to_numpy(), lengths, lists.flatten().to_numpy())
+        self._site.extend(self._sites_of(table))
+        self._step.extend(table["step"].to_numpy())
 
     @property
-    def step(self) -> NDArray[np.int64]:
+    def step(self) -> NDArray[Any]:
         """The step of each tensor."""
-        self._join()
-        return self._parts[0].step if self._parts else np.zeros(0, np.int64)
+        return self._step.values
 
     @property
-    def site(self) -> NDArray[np.int32]:
+    def site(self) -> NDArray[Any]:
         """The number of each tensor's site in `sites`."""
-        self._join()
-        return self._parts[0].site if self._parts else np.zeros(0, np.int32)
+        return self._site.values[: len(self)]
 
     def column(self, name: str) -> NDArray[np.float64]:
         """Return one of NUMBERS, or nonfinite; NaN where it is null."""
-        self._join()
-        return self._parts[0].columns[name] if self._parts else np.zeros(0)
+        return self._columns[name].values[: len(self)].astype(np.float64)
+
+    def at(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return a column at some rows: of a long run much less work than all of it."""
+        return self._columns[name].values[rows].astype(np.float64)
 
     def find(self, key: str) -> int | None:
         """Return the number of the site with this key."""
@@ -118,21 +112,26 @@ class TensorIndex:
         """Return the places of a site's tensors, in order."""
         return np.flatnonzero(self.site == site)
 
-    def histograms(self, rows: NDArray[np.intp]) -> Counts:
-        """Return the exponent histograms of the tensors at `rows`, on one axis of exponents."""
-        self._join()
+    def rows_of_role(self, role: str) -> NDArray[np.intp]:
+        """Return the places of the tensors of a role, in order; they are looked for once."""
+        known, rows = self._by_role.get(role, (0, np.zeros(0, np.intp)))
+        length = len(self)
+        if known < length:
+            wanted = np.array([site.role == role for site in self.sites], bool)
+            rows = np.concatenate([rows, np.flatnonzero(wanted[self.site[known:length]]) + known])
+            self._by_role[role] = (length, rows)
+        return rows
+
+    def histograms(self, rows: NDArray[np.intp], window: tuple[int, int] | None = None) -> Counts:
+        """Return the exponent histograms of the tensors at `rows`, on one axis of exponents.
+
+        Args:
+            rows: places of tensors.
+            window: first exponent, and the one after the last; all that occur without.
+        """
         if not len(rows):
             return Counts(0, np.zeros((0, 1), np.int64))
-        chunks = self._parts[0].histograms.to_batches()
-        ends = np.cumsum([chunk.num_rows for chunk in chunks])
-        found = [_one(chunks, ends, int(row)) for row in rows]
-        filled = [(low, len(counts)) for low, counts in found if len(counts)]
-        lowest = min((low for low, _ in filled), default=0)
-        width = max((low + size for low, size in filled), default=1) - lowest
-        counts = np.zeros((len(rows), width), np.int64)
-        for place, (low, values) in enumerate(found):
-            counts[place, low - lowest : low - lowest + len(values)] = values
-        return Counts(lowest, counts)
+        return self._histograms.at(rows, window)
 
     def _sites_of(self, table: pa.Table) -> NDArray[np.int32]:
         """Return each row's site, known or new."""
@@ -150,30 +149,20 @@ class TensorIndex:
         module, role, slot = key
         number = self._numbers.setdefault((module, role, slot), len(self.sites))
         if number == len(self.sites):
-            self.sites.append(Site(module, role, slot, table["dtype"][row].as_py()))
+            dtype, cast_to = (table[name][row].as_py() or "" for name in ("dtype", "cast_to"))
+            self.sites.append(Site(module, role, slot, dtype, cast_to))
         return number
 
-    def _join(self) -> None:
-        """Put the parts together: they come in often and are read seldom."""
-        if len(self._parts) < 2:
-            return
-        parts, names = self._parts, self._parts[0].columns
-        columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in names}
-        step, site = (np.concatenate([getattr(part, name) for part in parts]) for name in ("step", "site"))
-        self._parts = [_Part(columns, step, site, pa.concat_tables([part.histograms for part in parts]))]
+
+_KEPT = (*NUMBERS, "nonfinite")
 
 
-def _one(chunks: list[pa.RecordBatch], ends: NDArray[np.int64], row: int) -> tuple[int, NDArray[np.int64]]:
-    number = int(np.searchsorted(ends, row, "right"))
-    chunk = chunks[number]
-    place = row - int(ends[number]) + chunk.num_rows
-    counts: NDArray[np.int64] = chunk["exp_counts"][place].values.to_numpy()
-    return int(chunk["exp_lowest"][place].as_py()), counts
-
-
-def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False)
-    return found
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Return a column as it is, or as floats with NaN for null."""
+    if column.null_count or pa.types.is_floating(column.type):
+        found: NDArray[Any] = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return found
+    return np.asarray(column.to_numpy())
 
 
 def _encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int32], list[str]]:

@@ -22,7 +22,8 @@ def unscaled_norm(opened: OpenedRun) -> NDArray[np.float64]:
     norm = steps.column("grad_norm")
     scale = steps.column("loss_scale")
     unscaled = _unscaled_before_clip(opened, steps)
-    return np.where(unscaled | np.isnan(scale), norm, norm / np.where(scale > 0.0, scale, 1.0))
+    with np.errstate(all="ignore"):  # of a run that has diverged
+        return np.where(unscaled | np.isnan(scale), norm, norm / np.where(scale > 0.0, scale, 1.0))
 
 
 def _unscaled_before_clip(opened: OpenedRun, steps: Steps) -> NDArray[np.bool_]:

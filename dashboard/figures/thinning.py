@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 MOST_POINTS = 2400
 """Points of a line: more than a screen has columns."""
 
+LARGEST, SMALLEST = 1e300, 1e-300
+"""Magnitudes beyond are drawn there, and below as zero: the length of an axis must be a number itself."""
+
+
+def drawable(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values that a browser can find an axis for: what is not finite is a gap."""
+    found = np.where(np.isfinite(values), np.clip(values, -LARGEST, LARGEST), np.nan)
+    return np.where(np.abs(found) < SMALLEST, 0.0, found)
+
 
 def thinned(y: NDArray[np.float64], most: int = MOST_POINTS) -> NDArray[np.intp]:
     """Return the places of the points of `y` to draw: of each stretch the lowest, the highest and the first missing.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
-from ampdoctor_dashboard.figures.thinning import thinned
+from ampdoctor_dashboard.figures.thinning import drawable, thinned
 from ampdoctor_dashboard.theme import ORANGE, SERIES
 from plotly.subplots import make_subplots
 
@@ -33,12 +33,18 @@ class Line:
         x: steps or times.
         y: values; NaN where nothing was measured.
         dots: draw its points too: they are few, or stand alone.
+        color: its colour; by its place in the strip where empty.
+        dash: how it is dashed, as plotly calls it.
+        group: lines of one group have one entry in the legend, and are hidden together.
     """
 
     name: str
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     dots: bool = False
+    color: str = ""
+    dash: str = "solid"
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,8 +128,9 @@ def _strip(figure: go.Figure, vital: Vital, row: int, style: Style) -> None:
         figure.update_yaxes(showticklabels=False, range=[0.0, 1.0], fixedrange=True, row=row, col=1)
         return
     for number_of_line, line in enumerate(drawn):
-        color = SERIES[(row - 1 + number_of_line) % len(SERIES)]
-        figure.add_trace(_curve(line, color, named=len(drawn) > 1), row=row, col=1)
+        color = line.color or SERIES[(row - 1 + number_of_line) % len(SERIES)]
+        named = all(line.group != trace.legendgroup for trace in figure.data) if line.group else len(drawn) > 1
+        figure.add_trace(_curve(line, color, named=named), row=row, col=1)
     _axis(figure, vital, drawn, row)
 
 
@@ -131,17 +138,18 @@ def _curve(line: Line, color: str, *, named: bool) -> go.Scatter:
     kept = thinned(line.y)
     return go.Scatter(
         x=line.x[kept],
-        y=line.y[kept],
+        y=drawable(line.y[kept]),
         name=plain(line.name),
         mode="lines+markers" if line.dots else "lines",
-        line={"color": color, "width": 1.5},
+        line={"color": color, "width": 1.5, "dash": line.dash},
         marker={"size": 5},
         showlegend=named,
+        legendgroup=line.group or None,
     )
 
 
 def _axis(figure: go.Figure, vital: Vital, drawn: Sequence[Line], row: int) -> None:
-    values = np.concatenate([line.y[np.isfinite(line.y)] for line in drawn])
+    values = np.concatenate([drawable(line.y[np.isfinite(line.y)]) for line in drawn])
     if (vital.log or vital.log2) and (values > 0.0).all():
         figure.update_yaxes(type="log", row=row, col=1, **(_powers_of_two(values) if vital.log2 else {}))
     elif values.min() == values.max():  # plotly's own choice around one value hides how large it is
@@ -154,7 +162,7 @@ def _axis(figure: go.Figure, vital: Vital, drawn: Sequence[Line], row: int) -> N
 def _powers_of_two(values: NDArray[np.float64]) -> dict[str, object]:
     lowest, highest = (int(np.floor(np.log2(v))) for v in (values.min(), values.max()))
     apart = max(1, (highest - lowest + 3) // 4)
-    powers = [*range(lowest - apart, highest + apart + 1, apart)]
+    powers = [p for p in range(lowest - apart, highest + apart + 1, apart) if -1022 <= p <= 1000]
     ends = np.log10(2.0) * np.array([lowest - 0.6, highest + 0.6])
     return {
         "tickvals": [2.0**p for p in powers], "ticktext": [f"2<sup>{p}</sup>" for p in powers], "range": list(ends)

@@ -17,10 +17,10 @@ from ampdoctor.errors import AmpDoctorError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import plotly.graph_objects as go
     from ampdoctor_dashboard.data.judge import Judge
     from ampdoctor_dashboard.data.library import Library
     from ampdoctor_dashboard.data.opened import OpenedRun
-    import plotly.graph_objects as go
     from dash import Dash
     from dash.development.base_component import Component
 

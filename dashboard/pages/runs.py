@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor_dashboard.data.clock import local_time
 from ampdoctor_dashboard.data.library import Kind
 from ampdoctor_dashboard.data.runs import Glance, glances
 from ampdoctor_dashboard.pages.base import Context, Desk, Page
@@ -115,7 +115,7 @@ def _rows(seen: Sequence[Glance], view: View, words: Words) -> list[dict[str, An
 
 def _row(glance: Glance, view: View, words: Words) -> dict[str, Any]:
     entry, info = glance.entry, glance.entry.info
-    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info and info.started else ""
+    started = local_time(info.started) if info else ""
     state, state_tone = _state(glance, words)
     found, found_tone = _found(glance, words)
     diagnosis = glance.judged.diagnosis if glance.judged else None

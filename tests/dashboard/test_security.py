@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.app import make_app
 from ampdoctor_dashboard.security import COOKIE, check_host, is_loopback
+
+from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from flask.testing import FlaskClient
 
-TOKEN = "correct horse"  # noqa: S105 - one of this test's
+TOKEN = "correct horse"
 
 ASKED = ["/", "/timeline", "/_dash-layout", "/_dash-dependencies", "/assets/shell.js", "/nowhere"]
 
@@ -33,7 +33,8 @@ CALLBACK = {
 
 def client(root: Path, token: str | None = None, host: str = "127.0.0.1") -> FlaskClient:
     """Return what asks a dashboard."""
-    return make_app(root, token=token, host=host).server.test_client()
+    found: FlaskClient = make_app(root, token=token, host=host).server.test_client()
+    return found
 
 
 @pytest.mark.parametrize("path", ASKED)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
+from ampdoctor_dashboard.view import LONGEST, View
 from hypothesis import given
 from hypothesis import strategies as st
-
-from ampdoctor_dashboard.view import LONGEST, View
 
 NAMES = [f.name for f in fields(View)]
 
@@ -27,7 +26,9 @@ def test_whatever_comes_in_is_text_or_left_out(values: dict[str, object]) -> Non
     assert all(isinstance(getattr(view, name), str) for name in NAMES)
 
 
-@pytest.mark.parametrize(("text", "number"), [("3", 3), ("0", 0), ("", None), ("-1", None), ("²", None), ("9" * 40, None)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("3", 3), ("0", 0), ("", None), ("-1", None), ("²", None), ("9" * 40, None)]
+)
 def test_steps_are_numbers_or_nothing(text: str, number: int | None) -> None:
     assert View(step=text).step_number == number
 

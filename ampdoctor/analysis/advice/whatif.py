@@ -34,13 +34,17 @@ def what_if(
     """Return what becomes of the gradients in `number_format` (the run's own) at `scale` (the run's own).
 
     Raises:
-        AmpDoctorError: no weight gradient is called like `sites`, or the scale is no positive number.
+        AmpDoctorError: no weight gradient is called like `sites`, or a scale is no positive number.
     """
     backward = recorded.backward
     fmt = number_format or backward.half or FP32
     scale = recorded.scale if scale is None else scale
     if not 0.0 < scale < float("inf"):
         raise AmpDoctorError(f"no loss scale: {scale:g}", hint="give a positive number")
+    if not 0.0 < recorded.scale < float("inf"):
+        raise AmpDoctorError(
+            f"the loss scale of step {recorded.step} was {recorded.scale:g}", hint="ask about another step"
+        )
     ratio = log2(scale / recorded.scale)
     binades = floor(ratio + ROUNDING)
     chosen = [w for w in backward.weights if fnmatchcase(w.row.site, sites)]

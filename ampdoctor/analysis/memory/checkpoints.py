@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,6 @@ if TYPE_CHECKING:
     from ampdoctor.analysis.memory.ledgers import Ledger
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import MemoryRow
-
-_BLOCK = re.compile(r"(?:[^.]*\D[^.]*\.)*?\d+(?=\.|$)")
-"""The path of a block in a list of such: up to its first number."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +38,10 @@ def checkpoints(run: Run, ledger: Ledger) -> list[Checkpoints]:
     """Return the lists of blocks of a model that would save something."""
     families: dict[str, dict[str, list[MemoryRow]]] = {}
     for row in ledger.at("forward", "activations"):
-        block = _BLOCK.match(row.module or "")
-        if block is not None:
-            family = block[0].rpartition(".")[0]
-            families.setdefault(family, {}).setdefault(block[0], []).append(row)
+        block = _block(row.module or "")
+        if block:
+            family = block.rpartition(".")[0]
+            families.setdefault(family, {}).setdefault(block, []).append(row)
     found = [_family(run, ledger, blocks) for family in families.values() if (blocks := _with_parts(family))]
     return [each for each in found if each.saves_bytes > 0]
 
@@ -61,7 +57,7 @@ def _family(run: Run, ledger: Ledger, blocks: dict[str, list[MemoryRow]]) -> Che
     inputs = sum(outputs.get(block, 0) for block in blocks)
     kept = sum(sizes.values())
     timed = [r for r in run.timings if r.step == ledger.step]
-    mine = [r for r in timed if r.direction == "forward" and any(_within(r.module, block) for block in blocks)]
+    mine = [r for r in timed if r.direction == "forward" and _block(r.module or "") in blocks]
     on_device = any(r.device_ms for r in timed)
     times = [(r.device_ms or 0.0) if on_device else r.host_ms for r in timed]
     forward = sum((r.device_ms or 0.0) if on_device else r.host_ms for r in mine)
@@ -78,5 +74,12 @@ def _outputs(run: Run) -> dict[str, int]:
     return found
 
 
-def _within(module: str | None, block: str) -> bool:
-    return module is not None and (module == block or module.startswith(f"{block}."))
+def _block(module: str) -> str:
+    """Return the path of the block in a list of such that a module lies in: up to its first number; empty without."""
+    parts = module.split(".")
+    for place, part in enumerate(parts):
+        if not part:
+            return ""
+        if part.isdecimal():
+            return ".".join(parts[: place + 1])
+    return ""

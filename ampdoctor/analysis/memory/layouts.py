@@ -104,6 +104,14 @@ def layouts(run: Run, ledger: Ledger) -> list[Layout]:
     return [_layout(ledger, own, name, copies) for name in names]
 
 
+def layouts_at(run: Run, ledger: Ledger, phase: str) -> list[Layout]:
+    """Return what lives at one moment in each of LAYOUTS, the run's own among them or before them."""
+    own = own_layout(ledger)
+    names = LAYOUTS if own in LAYOUTS else (own, *LAYOUTS)
+    copies = _half_copies(run, ledger)
+    return [_moment(ledger, phase, own, name, copies) for name in names]
+
+
 def layout_at(ledger: Ledger, phase: str, name: str) -> Layout:
     """Return what lives at one moment in one of LAYOUTS."""
     return _moment(ledger, phase, own_layout(ledger), name, 0)
@@ -148,7 +156,7 @@ def _in_pure(row: MemoryRow, ledger: Ledger) -> int:
         return 0
     # The count of an optimizer's steps is FP32 always. Losses are taken to stay FP32, and so is what lives for a moment
     # beside them; and so does what the code itself casts to FP32.
-    losses = any(is_of_loss(r.kind) for r in ledger.at(row.phase, "activations"))
+    losses = row.phase in ledger.phases_with_losses
     fixed = row.kind == "step" or (row.component == "activations" and (is_cast(row.kind) or is_of_loss(row.kind)))
     shrinks = row.component in _OF_WEIGHTS or row.component == "activations" or not losses
     shrinks &= row.component != "other"
@@ -165,7 +173,7 @@ def _under_autocast(row: MemoryRow, ledger: Ledger) -> int:
     # A norm's FP32 result is cast for what takes it, and only the cast is kept.
     stays = stays_fp32(row.kind, ledger.device) is not None and "norm" not in base(row.kind)
     if is_sum(row.kind):
-        stays = any("layer_norm" in base(r.kind) for r in ledger.rows)  # then what is added to is FP32
+        stays = ledger.has_layer_norms  # then what is added to is FP32
     return _resized(row, 4 if stays else 2)
 
 

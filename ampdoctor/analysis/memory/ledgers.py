@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.memo import once_per_run
+from ampdoctor.analysis.memory.policy import base, is_of_loss
 from ampdoctor.formats import HALF_DTYPES, format_of_dtype
 
 if TYPE_CHECKING:
@@ -47,8 +49,28 @@ class Ledger:
 
     def at(self, phase: str, *components: str) -> list[MemoryRow]:
         """Return what lived at a moment, of all components without any."""
-        rows = [r for r in self.rows if r.phase == phase and r.component not in _ALLOCATOR]
-        return [r for r in rows if r.component in components] if components else rows
+        found = self._by_phase.get(phase, {})
+        names = components or [name for name in found if name not in _ALLOCATOR]
+        return [row for name in names for row in found.get(name, ())]
+
+    @cached_property
+    def _by_phase(self) -> dict[str, dict[str, list[MemoryRow]]]:
+        found: dict[str, dict[str, list[MemoryRow]]] = {}
+        for row in self.rows:
+            found.setdefault(row.phase, {}).setdefault(row.component, []).append(row)
+        return found
+
+    @cached_property
+    def phases_with_losses(self) -> frozenset[str]:
+        """The moments at which parts of a loss were kept for the backward pass."""
+        return frozenset(
+            phase for phase in self.phases if any(is_of_loss(r.kind) for r in self.at(phase, "activations"))
+        )
+
+    @cached_property
+    def has_layer_norms(self) -> bool:
+        """The result of a layer norm was kept."""
+        return any("layer_norm" in base(row.kind) for row in self.rows)
 
     def total(self, phase: str) -> int:
         """Return the bytes of all components."""
