@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import webbrowser
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 THREADS = 8
 """Requests that are answered at a time: a page asks for its figures all at once."""
+
+
+SWITCH_S = 0.0005
+"""A diagnosis that is being made lets go of Python after this long, so that no page waits (default: 0.005)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ def serve(root: Path, how: Serving, tell: Callable[[str], None], config: Config 
     check_language(how.lang)
     if not root.is_dir():
         raise AmpDoctorError(f"{root} is no folder", hint="give a run, or the folder that holds your runs")
+    sys.setswitchinterval(SWITCH_S)
     listening = _listen(how.host, how.port)
     app = make_app(root, lang=how.lang, token=how.token, host=how.host, config=config)
     server = waitress.create_server(app.server, sockets=[listening], threads=THREADS, ident="ampdoctor")

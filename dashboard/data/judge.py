@@ -29,6 +29,10 @@ KEPT = 500
 """Diagnoses that are kept."""
 
 
+_Key = tuple["Path", int]
+"""A run folder, and whose recording of it."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """What is known of a run's diagnosis.
@@ -63,8 +67,8 @@ class Judge:
     def __init__(self, config: Config | None = None) -> None:
         self._config = config
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="ampdoctor-judge")
-        self._made: dict[Path, _Made] = {}
-        self._asked: dict[Path, Future[None]] = {}
+        self._made: dict[_Key, _Made] = {}
+        self._asked: dict[_Key, Future[None]] = {}
         self._lock = threading.Lock()
 
     def ask(self, opened: OpenedRun, wait_s: float = 0.0) -> Judged | None:
@@ -77,25 +81,25 @@ class Judge:
         Returns:
             None where it is still being made.
         """
-        folder, now = opened.folder, signature_of(opened.folder)
+        key, now = (opened.folder, opened.rank), signature_of(opened.folder)
         with self._lock:
-            made = self._made.get(folder)
+            made = self._made.get(key)
             if made is None or (made.signature != now and time.monotonic() >= made.due):
-                self._asked.setdefault(folder, self._worker.submit(self._judge, opened, now))
-            asked = self._asked.get(folder)
+                self._asked.setdefault(key, self._worker.submit(self._judge, opened, now))
+            asked = self._asked.get(key)
         if made is None and asked is not None and wait_s:
             try:
                 asked.result(wait_s)
             except Late:
                 return None
-            made = self._made.get(folder)
+            made = self._made.get(key)
         if made is None:
             return None
         judged = made.judged
         return judged if made.signature == now else Judged(judged.diagnosis, judged.problem, judged.last_step, False)
 
     def _judge(self, opened: OpenedRun, signature: Signature) -> None:
-        started = time.monotonic()
+        key, started = (opened.folder, opened.rank), time.monotonic()
         try:
             run = opened.judged()
             last = run.steps[-1].step if run.steps else None
@@ -106,8 +110,8 @@ class Judge:
             judged = Judged(None, f"{type(error).__name__}: {error}", None, True)
         ended = time.monotonic()
         with self._lock:
-            self._made.pop(opened.folder, None)
-            self._made[opened.folder] = _Made(signature, judged, ended + REST * (ended - started))
+            self._made.pop(key, None)
+            self._made[key] = _Made(signature, judged, ended + REST * (ended - started))
             while len(self._made) > KEPT:
                 self._made.pop(next(iter(self._made)))
-            self._asked.pop(opened.folder, None)
+            self._asked.pop(key, None)

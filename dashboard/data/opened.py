@@ -61,9 +61,13 @@ class OpenedRun:
         self._lock = threading.RLock()
         self._signature = signature_of(folder)
         self._looked = time.monotonic()
+        self._forget()
+
+    def _forget(self) -> None:
         self._growing: dict[str, GrowingTable] = {}
         self._tables: dict[str, pa.Table] = {}
         self._problems: dict[str, str] = {}
+        self._indexed: GrowingTable | None = None
         self._tensors: TensorIndex | None = None
         self._places: list[tuple[int, GrowingTable]] = []
         self._steps: Steps | None = None
@@ -81,10 +85,14 @@ class OpenedRun:
             now = signature_of(self.folder)
             if now and now != self._signature:
                 self._signature = now
-                self.info = read_info(self.folder)
+                started, self.info = self.info.started, read_info(self.folder)
                 self.ranks = ranks_of(self.folder) or (0,)
+                if started != self.info.started:
+                    self._forget()  # recorded anew into the same folder: nothing of before is there any more
                 for name in [*self._growing]:
                     self._grow(name)
+                if self._tensors is not None:
+                    self._grow_tensors(self._tensors)
                 self._steps = None
                 self.version += 1
             self._looked = time.monotonic()
@@ -113,8 +121,8 @@ class OpenedRun:
         with self._lock:
             if self._tensors is None:
                 self._tensors = TensorIndex()
-                self._growing["tensors"] = self._stream("tensors", COLUMNS)
-                self._grow("tensors")
+                self._indexed = self._stream("tensors", COLUMNS)
+                self._grow_tensors(self._tensors)
             return self._tensors
 
     def tensor_row(self, number: int) -> dict[str, Any]:
@@ -165,17 +173,23 @@ class OpenedRun:
 
     def _grow(self, name: str) -> None:
         try:
-            if name == "tensors" and self._tensors is not None:
-                self._grow_tensors(self._tensors)
-            elif (new := self._growing[name].read_new()).num_rows:
-                self._tables[name] = pa.concat_tables([self._tables[name], new])
+            new = self._growing[name].read_new()
         except TraceCorruptError as error:
             self._problems[name] = error.message
+            return
+        if new.num_rows:
+            self._tables[name] = pa.concat_tables([self._tables[name], new])
 
     def _grow_tensors(self, tensors: TensorIndex) -> None:
         """Take in what is new a part at a time, and remember where each lies in the file."""
-        place = self._growing["tensors"].onwards()
-        while (new := self._growing["tensors"].read_new(ROWS_AT_ONCE)).num_rows:
-            self._places.append((len(tensors), place))
-            tensors.add(new)
-            place = self._growing["tensors"].onwards()
+        reader = self._indexed
+        if reader is None:
+            return
+        try:
+            place = reader.onwards()
+            while (new := reader.read_new(ROWS_AT_ONCE)).num_rows:
+                self._places.append((len(tensors), place))
+                tensors.add(new)
+                place = reader.onwards()
+        except TraceCorruptError as error:
+            self._problems["tensors"] = error.message

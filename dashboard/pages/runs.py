@@ -89,8 +89,7 @@ def register(app: Dash, desk: Desk) -> None:
         return no_update if rows == shown else rows, interval
 
     @app.callback(
-        Output("location", "pathname"),
-        Output("location", "search", allow_duplicate=True),
+        Output("go", "data", allow_duplicate=True),
         Input("runs-table", "cellClicked"),
         State("view", "data"),
         State("runs-table", "rowData"),
@@ -101,8 +100,8 @@ def register(app: Dash, desk: Desk) -> None:
     ) -> Any:
         asked = (clicked or {}).get("rowId")
         if not any(row["id"] == asked and row["kind"] == Kind.RUN.value for row in rows or ()):
-            return no_update, no_update
-        return "/diagnosis", View(run=str(asked), lang=View.of(values).lang).query
+            return no_update
+        return address("diagnosis", View(run=str(asked), lang=View.of(values).lang))
 
 
 def _nothing_yet(words: Words) -> str:

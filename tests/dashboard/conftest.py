@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import waitress
 from ampdoctor_dashboard.app import make_app
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +27,8 @@ ARGUMENTS = [
 
 TIMEOUT_MS = 30_000
 """Long enough for a machine that is busy; nothing waits that long where all is well."""
+
+expect.set_options(timeout=TIMEOUT_MS)
 
 PICTURES = Path(__file__).parents[2] / "build" / "pictures"
 """Where the pictures go that CI keeps."""
@@ -102,10 +104,19 @@ def settled() -> Callable[[Page], None]:
     return wait_until_settled
 
 
+SETTLED = """() => {
+  const page = document.querySelector('#page');
+  const graphs = [...page.querySelectorAll('.dash-graph')];
+  const drawn = (graph) => graph.querySelector('.main-svg') && !graph.querySelector('.dash-graph--pending');
+  const busy = page.querySelector('[data-dash-is-loading="true"], .mantine-Skeleton-root');
+  return page.firstElementChild && !busy && graphs.every(drawn);
+}"""
+"""The page is there, every figure is drawn, and nothing is still being judged."""
+
+
 def wait_until_settled(page: Page) -> None:
-    """Wait for the page to be there, and for all its callbacks to have answered."""
-    page.wait_for_selector("#page > *")
-    page.wait_for_function("() => !document.querySelector('[data-dash-is-loading=\"true\"]')")
+    """Wait until a page shows everything that it is going to show."""
+    page.wait_for_function(SETTLED)
 
 
 def picture(page: Page, name: str) -> None:

@@ -55,7 +55,7 @@ def test_runs_in_the_folder_are_opened(root: Path, run_id: str) -> None:
 
 @pytest.mark.parametrize(
     "run_id",
-    ["../secret", "way-out", "one/../../secret", "/etc", "", "none", "one\0", "a" * 5000, "notes/todo.txt", "\\..\\one"],
+    ["../secret", "way-out", "one/../../secret", "/etc", "", "none", "a\0", "a" * 5000, "notes/todo.txt", "\\..\\one"],
 )  # fmt: skip
 def test_nothing_else_is(root: Path, run_id: str) -> None:
     with pytest.raises(AmpDoctorError) as caught:

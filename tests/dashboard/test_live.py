@@ -192,3 +192,24 @@ def test_a_table_that_can_not_be_read_leaves_the_others(tmp_path: Path) -> None:
     assert len(opened.tensors) == 0
     assert len(opened.steps) == 3
     assert "tensors" in opened.problems
+
+
+def test_a_run_that_is_recorded_anew_is_another(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "again", [3.0, 2.0, 1.0])
+    opened = OpenedRun(".", folder)
+    assert len(opened.steps) == 3
+    assert len(opened.tensors) == 0
+    for path in folder.iterdir():
+        path.unlink()
+    write_run(folder, [9.0])
+    update_info(folder, started=1.0)
+    time.sleep(1.1 * AT_MOST_EVERY_S)
+    opened.refresh()
+    assert opened.steps.column("loss").tolist() == [9.0]
+
+
+def test_tensors_may_be_asked_for_as_a_table_and_as_an_index(sample_runs: Path) -> None:
+    opened = OpenedRun("bert_bf16", sample_runs / "bert_bf16")
+    assert len(opened.tensors) == opened.table("tensors").num_rows > 0
+    again = OpenedRun("bert_bf16", sample_runs / "bert_bf16")
+    assert again.table("tensors").num_rows == len(again.tensors)
