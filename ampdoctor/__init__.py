@@ -1,6 +1,8 @@
 """ampdoctor: find out why mixed-precision training fails, and what to change.
 
 Every public name is loaded on first use (PEP 562): importing ampdoctor loads neither torch nor pyarrow.
+
+A note to pytest, which loads our plugin and warns of packages that it finds imported: PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations

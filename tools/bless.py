@@ -1,4 +1,4 @@
-"""Records the sample runs anew and writes their diagnoses as the expected ones.
+"""Records the sample runs anew, and writes their diagnoses and what every format makes of them as the expected ones.
 
 `python -m tools.bless` records and judges; `python -m tools.bless --judge` only judges the traces that are there.
 A trace holds no path, host or process of the machine that recorded it.
@@ -16,6 +16,7 @@ from ampdoctor.report.json import render
 from ampdoctor.trace.info import RunInfo, read_info, write_info
 from ampdoctor.trace.run import open_run
 from ampdoctor.trace.writer import prepare_folder
+from tools import golden
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_runs"
 
@@ -54,6 +55,8 @@ def main() -> None:
         if "--judge" not in sys.argv:
             record(folder)
         (folder / "expected.json").write_text(expected(folder), encoding="utf-8")
+    for folder in sample_folders():
+        golden.write(folder)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ampdoctor import __version__
-from ampdoctor.cli import attach, demo, diagnose, explain, export, formats, memory, run, speed, view, whatif
+from ampdoctor.cli import (
+    attach,
+    baseline,
+    check,
+    compare,
+    demo,
+    diagnose,
+    explain,
+    export,
+    formats,
+    memory,
+    report,
+    run,
+    speed,
+    view,
+    whatif,
+)
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.report.terminal import console, tell
 
@@ -35,10 +51,14 @@ app = typer.Typer(
 app.command(context_settings={"allow_interspersed_args": False})(run.run)
 app.command()(attach.attach)
 app.command()(diagnose.diagnose)
+app.command()(check.check)
+app.command()(baseline.baseline)
+app.command()(compare.compare)
 app.command()(whatif.whatif)
 app.command()(speed.speed)
 app.command(cls=memory.MemoryCommand)(memory.memory)
 app.command()(view.view)
+app.command()(report.report)
 app.command()(export.export)
 app.command()(explain.explain)
 app.command()(formats.formats)

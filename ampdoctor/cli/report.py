@@ -22,7 +22,7 @@ def report(
     lang: Annotated[str, typer.Option(help="Language: en or zh.")] = "en",
     force: Annotated[bool, typer.Option("--force", help="Replace FILE where it exists.")] = False,
 ) -> None:
-    """Write one HTML file with diagnosis and figures, to send or to keep.
+    """Write a run into one HTML file to send.
 
     The file needs no network and no other file.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import TYPE_CHECKING, Any
@@ -147,7 +148,7 @@ def _entry(band: Band) -> list[Any]:
 
 
 def _rounded(value: float, rounding: str) -> float:
-    short = float(Context(prec=DIGITS, rounding=rounding).create_decimal_from_float(value))
+    short = float(Context(prec=DIGITS, rounding=rounding).create_decimal(repr(value)))
     return int(short) if short.is_integer() else short
 
 
@@ -177,7 +178,7 @@ def read_baseline(path: Path) -> Baseline:
         raise AmpDoctorError(f"{path} has version {version}; this ampdoctor reads up to {VERSION}", hint=hint)
     try:
         return _parsed(raw)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise AmpDoctorError(f"{path} is damaged: {type(error).__name__}: {error}", hint=HINT) from None
 
 
@@ -198,4 +199,7 @@ def _band_of(entry: list[Any]) -> Band:
     low, high, grade = entry
     if isinstance(low, bool) or isinstance(high, bool):
         raise TypeError(f"{entry!r} is no band")
-    return Band(float(low), float(high), Grade(grade))
+    band = Band(float(low), float(high), Grade(grade))
+    if not -math.inf < band.low <= band.high < math.inf:
+        raise ValueError(f"{entry!r} is no band")
+    return band

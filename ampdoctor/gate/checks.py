@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Severity
 from ampdoctor.gate.baseline import machine_of
-from ampdoctor.gate.metrics import METRICS
+from ampdoctor.gate.metrics import METRICS, Worse
 from ampdoctor.gate.readings import WHOLE, read_metrics
-from ampdoctor.gate.result import Against, FindingCheck, GateResult, MetricCheck, Outcome, Status
+from ampdoctor.gate.result import NEWS, Against, FindingCheck, GateResult, MetricCheck, Outcome, Status
 from ampdoctor.gate.values import value_text
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ampdoctor.diagnosis import Diagnosis
     from ampdoctor.finding import Finding
     from ampdoctor.gate.baseline import Band, Baseline, Known
+    from ampdoctor.gate.metrics import Metric
     from ampdoctor.gate.policy import Limit, Policy
     from ampdoctor.gate.readings import Reading
     from ampdoctor.trace.run import Run
@@ -54,8 +56,9 @@ def check(run: Run, diagnosis: Diagnosis, policy: Policy, baseline: Baseline | N
     )
 
 
-def _rank(made: MetricCheck) -> tuple[int, int, str]:
-    return _ORDER.index(made.outcome), [*METRICS].index(made.metric.name), made.site
+def _rank(made: MetricCheck) -> tuple[int, bool, int, str]:
+    """Failures first, of those the run as a whole first, and causes before what follows from them."""
+    return _ORDER.index(made.outcome), made.site != WHOLE, [*METRICS].index(made.metric.name), made.site
 
 
 def _sites(readings: Iterable[tuple[str, str]]) -> set[str]:
@@ -68,14 +71,18 @@ def _findings(
     """Return what becomes of each finding, and the known ones that are gone."""
     counting = [f for f in found if policy.counts(f.code, f.name)]
     left = {fingerprint: k for fingerprint, k in known.items() if policy.counts(k.code, k.name)}
-    unchanged = {f.fingerprint for f in counting if left.pop(f.fingerprint, None) is not None}
+    same = {id(f): left.pop(f.fingerprint) for f in counting if f.fingerprint in left}
     made = []
     for finding in counting:
-        status = Status.UNCHANGED if finding.fingerprint in unchanged else _moved(finding, left)
-        news = status is Status.NEW and policy.fails(finding.severity)
+        status = _of_known(finding, same[id(finding)]) if id(finding) in same else _moved(finding, left)
+        news = status in NEWS and policy.fails(finding.severity)
         made.append(FindingCheck(finding, status, Outcome.FAIL if news else Outcome.PASS))
     gone = [k for k in left.values() if k.severity is not Severity.NOTE]
     return sorted(made, key=lambda c: (_ORDER.index(c.outcome), c.finding.severity.rank)), gone
+
+
+def _of_known(finding: Finding, known: Known) -> Status:
+    return Status.WORSE if finding.severity.rank < known.severity.rank else Status.UNCHANGED
 
 
 def _moved(finding: Finding, left: dict[str, Known]) -> Status:
@@ -96,7 +103,7 @@ def _against_limits(readings: Readings, limits: Iterable[Limit]) -> Iterable[Met
             yield MetricCheck(metric, limit.site, Outcome.FAIL, Against.LIMIT, limit.value, None, None, why)
         for reading in covered:
             beyond = metric.is_worse(reading.value, limit.value)
-            is_limit = f"{'at most' if metric.worse.value == 'more' else 'at least'} {value_text(metric, limit.value)}"
+            is_limit = f"{'at most' if metric.worse is Worse.MORE else 'at least'} {value_text(metric, limit.value)}"
             why = f"{value_text(metric, reading.value)}, {is_limit} is allowed"
             outcome = Outcome.FAIL if beyond else Outcome.PASS
             yield MetricCheck(metric, reading.site, outcome, Against.LIMIT, limit.value, reading, None, why)
@@ -109,7 +116,21 @@ def _against_baseline(readings: Readings, baseline: Baseline) -> list[MetricChec
         if reading is None and site != WHOLE:
             continue  # the site is gone, which is told by itself
         made.append(_compared(name, site, band, reading))
-    return made
+    return [_with_worst_site(each, made) if each.site == WHOLE else each for each in made]
+
+
+def _with_worst_site(whole: MetricCheck, made: Iterable[MetricCheck]) -> MetricCheck:
+    """Name the site at which the metric got worst, where it fails as a whole."""
+    sites = [c for c in made if c.metric is whole.metric and c.site != WHOLE and c.outcome is Outcome.FAIL]
+    if whole.outcome is not Outcome.FAIL or not sites:
+        return whole
+    worst = max(sites, key=lambda c: (_excess(c), c.site))
+    now = value_text(whole.metric, worst.reading.value) if worst.reading else ""
+    return replace(whole, why=f"{whole.why}; most at {worst.site}: {now}")
+
+
+def _excess(made: MetricCheck) -> float:
+    return abs(made.reading.value - made.allowed) if made.reading and made.allowed is not None else 0.0
 
 
 def _compared(name: str, site: str, band: Band, reading: Reading | None) -> MetricCheck:
@@ -120,10 +141,14 @@ def _compared(name: str, site: str, band: Band, reading: Reading | None) -> Metr
         why = f"not measured any more; it was {was}"
         return MetricCheck(metric, site, Outcome.NOT_MEASURED, Against.BASELINE, allowed, None, before, why)
     failed = allowed is not None and metric.is_worse(reading.value, allowed)
-    bound = "" if allowed is None else f", up to {value_text(metric, allowed)} counts as noise"
+    bound = "" if allowed is None else f", {_up_or_down(metric)} to {value_text(metric, allowed)} counts as noise"
     why = f"{value_text(metric, reading.value)}; it was {was}{bound}"
     outcome = Outcome.FAIL if failed else Outcome.PASS
     return MetricCheck(metric, site, outcome, Against.BASELINE, allowed, reading, before, why)
+
+
+def _up_or_down(metric: Metric) -> str:
+    return "up" if metric.worse is Worse.MORE else "down"
 
 
 def _warnings(
@@ -132,6 +157,7 @@ def _warnings(
     yield from (f"the rule {rule.rule} failed and could not judge: {rule.reason}" for rule in diagnosis.crashed)
     if not diagnosis.examined.examined_steps:
         yield "no step was examined: nothing of the tensors was compared"
+    yield from diagnosis.examined.gaps
     if baseline is None:
         return
     now = machine_of(run.info)

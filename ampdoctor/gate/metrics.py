@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
 from ampdoctor.errors import AmpDoctorError
+
+NOTABLE = 0.25
+"""Relative change that people are told of, of what no baseline fails: times, which differ from machine to machine."""
 
 
 class Worse(str, Enum):
@@ -64,28 +68,30 @@ class Metric:
         if self.absolute is None:
             return None
         worst = high if self.worse is Worse.MORE else low
-        margin = max(self.absolute, self.relative * abs(worst)) + (high - low)
+        margin = self._margin(worst) + (high - low)
         return worst + margin if self.worse is Worse.MORE else worst - margin
+
+    def worsening(self, before: float, now: float) -> float:
+        """Return how much worse `now` is than `before`, in tolerances; negative where it is better."""
+        change = now - before if self.worse is Worse.MORE else before - now
+        margin = self._margin(before)
+        return change / margin if margin else math.copysign(math.inf, change) if change else 0.0
+
+    def _margin(self, value: float) -> float:
+        if self.absolute is None:
+            return NOTABLE * abs(value)
+        return max(self.absolute, self.relative * abs(value))
 
 
 METRICS = {
     metric.name: metric
     for metric in (
+        Metric("nonfinite_loss", "nonfinite losses", "Share of the steps whose loss is NaN or infinite.", absolute=0.0),
         Metric(
-            "flushed",
-            "flushed gradient",
-            "Share of the weight gradients' elements that are zero and nonzero in FP32: measured by a twin, else estimated.",
-            absolute=0.02,
-            relative=0.25,
-            by_site=True,
-        ),
-        Metric(
-            "subnormal",
-            "subnormal gradient",
-            "Share of the elements of half gradients that are subnormal, over all examined steps.",
-            absolute=0.02,
-            relative=0.25,
-            by_site=True,
+            "nonfinite",
+            "nonfinite tensors",
+            "Tensors with NaN or infinite elements on steps that were applied, as a share of all recorded on them.",
+            absolute=0.0,
         ),
         Metric("skipped", "skipped steps", "Share of the steps that the scaler skipped.", absolute=0.05),
         Metric(
@@ -97,12 +103,13 @@ METRICS = {
             absolute=2.0,
         ),
         Metric(
-            "nonfinite",
-            "nonfinite tensors",
-            "Tensors with NaN or infinite elements on steps that were applied, as a share of all recorded on them.",
-            absolute=0.0,
+            "flushed",
+            "flushed gradient",
+            "Share of the weight gradients' elements that are zero and not zero in FP32: measured, or else estimated.",
+            absolute=0.02,
+            relative=0.25,
+            by_site=True,
         ),
-        Metric("nonfinite_loss", "nonfinite losses", "Share of the steps whose loss is NaN or infinite.", absolute=0.0),
         Metric(
             "lost_updates",
             "lost updates",
@@ -117,6 +124,14 @@ METRICS = {
             worse=Worse.LESS,
             unit=Unit.PURE,
             absolute=0.01,
+        ),
+        Metric(
+            "subnormal",
+            "subnormal gradient",
+            "Share of the elements of half gradients that are subnormal, over all examined steps.",
+            absolute=0.05,
+            relative=0.25,
+            by_site=True,
         ),
         Metric(
             "memory",
@@ -136,7 +151,7 @@ METRICS = {
         ),
     )
 }
-"""All metrics by name."""
+"""All metrics by name, worst and causes first: what a report names first."""
 
 
 def find_metric(name: str) -> Metric:

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.advice.whatif import Share, recorded_step, what_if
 from ampdoctor.analysis.memory.ledgers import ledgers
+from ampdoctor.analysis.ranks import differing_ranks
 from ampdoctor.analysis.storage.lost_updates import lost_steps
 from ampdoctor.analysis.twins.measured import measured_steps
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.finding import Grade
 from ampdoctor.formats import HALF_DTYPES
+from ampdoctor.gate.metrics import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ampdoctor.trace.run import Run
+    from ampdoctor.trace.schema import TwinRow
 
 WHOLE = ""
 """The site of a reading of the run as a whole."""
@@ -42,9 +45,23 @@ class Reading:
 
 
 def read_metrics(run: Run) -> list[Reading]:
-    """Return all readings that `run` has enough recorded for. What was not measured is not there, and never 0."""
+    """Return all readings that `run` has enough recorded for. What was not measured is not there, and never 0.
+
+    Of several ranks each reading is the worst of the first and of one for each kind of difference, which are those that
+    rules judge.
+    """
+    worst: dict[tuple[str, str], Reading] = {}
+    for each in (run, *(run.of_rank(rank) for rank in differing_ranks(run))):
+        for reading in _of_rank(each):
+            known = worst.setdefault((reading.metric, reading.site), reading)
+            if METRICS[reading.metric].is_worse(reading.value, known.value):
+                worst[reading.metric, reading.site] = reading
+    return list(worst.values())
+
+
+def _of_rank(run: Run) -> Iterator[Reading]:
     found = (reading for name, read in _READERS.items() for reading in read(name, run))
-    return [reading for reading in found if math.isfinite(reading.value)]
+    return (reading for reading in found if math.isfinite(reading.value))
 
 
 def _flushed(name: str, run: Run) -> Iterator[Reading]:
@@ -111,10 +128,16 @@ def _lost_updates(name: str, run: Run) -> Iterator[Reading]:
 
 
 def _cosine(name: str, run: Run) -> Iterator[Reading]:
-    own = [step.run.gradient.cosine for step in measured_steps(run) if step.run is not None]
+    own = [_turned(step.run.gradient) for step in measured_steps(run) if step.run is not None]
     known = [cosine for cosine in own if cosine is not None]
     if known:
         yield Reading(name, min(known), Grade.MEASURED)
+
+
+def _turned(gradient: TwinRow) -> float | None:
+    """Return the cosine; a gradient of which nothing is left has none, and is as far from FP32's as can be."""
+    lost = gradient.cosine is None and gradient.norm_ratio == 0.0 and gradient.nonzero
+    return 0.0 if lost else gradient.cosine
 
 
 def _memory(name: str, run: Run) -> Iterator[Reading]:

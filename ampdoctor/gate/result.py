@@ -35,8 +35,14 @@ class Status(str, Enum):
 
     NEW = "new"
     UNCHANGED = "unchanged"
+    WORSE = "worse"
+    """The baseline has it too, but less severe."""
     MOVED = "moved"
     """The same rule at other sites: modules were renamed, or the fault spread or shrank."""
+
+
+NEWS = (Status.NEW, Status.WORSE)
+"""What a finding has to be to fail a gate."""
 
 
 @dataclass(frozen=True)

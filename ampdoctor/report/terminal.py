@@ -8,13 +8,14 @@ from typing import IO, TYPE_CHECKING, cast
 from rich.console import Console
 from rich.text import Text
 
-from ampdoctor.report import text
+from ampdoctor.report import gate_page, text
 from ampdoctor.report.layout import PLAIN_WIDTH, Page, clean
 from ampdoctor.report.streams import Output, Remarks
 
 if TYPE_CHECKING:
     from ampdoctor.engine import Diagnosis
     from ampdoctor.finding import Finding
+    from ampdoctor.gate.result import GateResult
 
 _TO_LINE_START = "\r\x1b[K"
 """Clears a progress bar that somebody else draws on this line; it is drawn anew below."""
@@ -39,6 +40,11 @@ def show(page: Page, to: Console) -> None:
 def show_diagnosis(diagnosis: Diagnosis, to: Console) -> None:
     """Print the report in the width and the colours of `to`."""
     show(text.page(diagnosis, to.width), to)
+
+
+def show_result(result: GateResult, to: Console) -> None:
+    """Print the result of a gate in the width and the colours of `to`."""
+    show(gate_page.page(result, to.width), to)
 
 
 def show_finding(finding: Finding, to: Console) -> None:

@@ -1,4 +1,7 @@
-"""The diagnosis for people: the verdict, then each cause with its evidence and fix, then what was examined."""
+"""The diagnosis for people: the verdict, then each cause with its evidence and fix, then what was examined.
+
+The result of a gate for people is a page of its own (`gate_page`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ampdoctor.analysis.wording import counted
 from ampdoctor.finding import Confidence, Severity
+from ampdoctor.report import gate_page
 from ampdoctor.report.layout import PLAIN_WIDTH, Page, joined
 
 if TYPE_CHECKING:
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
 
     from ampdoctor.engine import Diagnosis, Examined
     from ampdoctor.finding import Finding, Fix, Location
+    from ampdoctor.gate.result import GateResult
 
 SITES_SHOWN = 4
 """Sites named in a finding; the rest are counted, and all are in the JSON."""
@@ -27,6 +32,11 @@ _ELBOW = "\N{BOX DRAWINGS LIGHT UP AND RIGHT}"
 def render(diagnosis: Diagnosis) -> str:
     """Return the report as plain text."""
     return page(diagnosis).plain()
+
+
+def render_gate(result: GateResult) -> str:
+    """Return the result of a gate as plain text."""
+    return gate_page.page(result).plain()
 
 
 def page(diagnosis: Diagnosis, width: int = PLAIN_WIDTH) -> Page:

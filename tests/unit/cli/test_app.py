@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
     Ampdoctor = Callable[..., Outcome]
 
-COMMANDS = ["run", "attach", "diagnose", "whatif", "memory", "export", "explain", "formats", "demo"]
+COMMANDS = [
+    "run",
+    "attach",
+    "diagnose",
+    "check",
+    "baseline",
+    "compare",
+    "whatif",
+    "memory",
+    "export",
+    "explain",
+    "formats",
+    "demo",
+]
 
 
 def _break(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -96,6 +96,29 @@ def test_diagnose_refuses(ampdoctor: Ampdoctor, tmp_path: Path, case: str, outpu
     assert hint.startswith("  hint: ")
 
 
+COMMANDS = {
+    "check": ("check", "run"),
+    "check against it": ("check", "good", "--baseline", "run", "--baseline-missing", "fail"),
+    "baseline": ("baseline", "run", "-o", "b.json"),
+    "compare": ("compare", "good", "run"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("case", BAD_RUNS)
+def test_the_gate_refuses(ampdoctor: Ampdoctor, tmp_path: Path, case: str, command: str) -> None:
+    make, message = BAD_RUNS[case]
+    make(tmp_path / "run")
+    write_run(tmp_path / "good")
+    outcome = ampdoctor(*COMMANDS[command])
+    assert (outcome.code, outcome.out) == (2, "")
+    error, hint = outcome.err.splitlines()
+    assert error.startswith("ampdoctor: error: ")
+    assert message in error or command == "check against it"
+    assert hint.startswith("  hint: ")
+    assert not (tmp_path / "b.json").exists()
+
+
 def test_a_folder_of_runs_names_the_newest(ampdoctor: Ampdoctor, tmp_path: Path) -> None:
     for age, name in enumerate(("d", "b", "c", "a")):
         run = write_run(tmp_path / "runs" / name)
