@@ -18,7 +18,7 @@ SAMPLE_RUNS = "ampdoctor_sample_runs"
 KERNEL = Extension(
     "ampdoctor.record.stats._kernel",
     ["ampdoctor/record/stats/kernel.c"],
-    depends=[f"ampdoctor/record/stats/{name}.h" for name in ("finite", "pairs", "scan")],
+    depends=[f"ampdoctor/record/stats/{name}.h" for name in ("describe", "finite", "note", "pairs", "scan")],
     extra_compile_args=["-std=gnu11", "-O3", "-Wall", "-Wextra"],
     extra_link_args=["-pthread"],
     py_limited_api=True,

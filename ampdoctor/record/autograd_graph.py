@@ -54,8 +54,20 @@ _MAX_TERMS = 2_000
 
 def operation(node: Node) -> str:
     """Return the operation's name; a user's function may keep a `name` of its own on its node."""
-    of_users = isinstance(node, torch._C._FunctionBase)
-    return type(node).__name__ if of_users else str(node.name())
+    kind = type(node)
+    name = _NAMES.get(kind)
+    if name is not None:
+        return name
+    if isinstance(node, torch._C._FunctionBase):
+        return kind.__name__
+    name = str(node.name())
+    if name.rpartition(":")[2] == kind.__name__:  # torch has a class for this operation alone
+        _NAMES[kind] = name
+    return name
+
+
+_NAMES: dict[type, str] = {}
+"""Names of operations by the classes of their nodes."""
 
 
 def note(node: Node, key: str, value: object) -> None:
@@ -167,8 +179,8 @@ def nodes(roots: Iterable[torch.Tensor]) -> Iterator[Node]:
         node = stack.pop()
         yield node
         for parent, _ in node.next_functions:
-            if parent is not None and id(parent) not in seen:
-                seen[id(parent)] = parent
+            if parent is not None and (key := id(parent)) not in seen:
+                seen[key] = parent
                 stack.append(parent)
 
 

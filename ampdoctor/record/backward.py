@@ -94,12 +94,13 @@ class BackwardReader:
 
     def _follow(self, roots: list[torch.Tensor], tensors: TensorLog) -> int:
         """Follow the graph, and return how many stale casts of weights it holds."""
-        stale = 0
+        stale, sums, guard = 0, self._state.weights.sums, self._state.guard
         for node in nodes(roots):
             kind = operation(node)
             if kind == ACCUMULATE:
-                self._leaves.append(node.variable)
-                added = self._state.weights.sums.follow(node, node.variable, self._state.guard)
+                leaf = node.variable
+                self._leaves.append(leaf)
+                added = sums.follow(node, leaf, guard) if leaf.grad is not None else None
                 self._handles += [added] if added is not None else []
             elif kind in CASTING:
                 if narrows(node):  # not the cast of a weight, whose gradient is half already

@@ -19,9 +19,10 @@ _MOST_ELEMENTS = 1 << 16
 
 def record_buffers(tensors: TensorLog, module: nn.Module, path: str) -> None:
     """Record the buffers of `module` as its call has left them, where it trains."""
-    if not module.training or not torch.is_grad_enabled():
+    held = parts(module, "_buffers")
+    if not held or not module.training or not torch.is_grad_enabled():
         return
-    for name, buffer in parts(module, "_buffers").items():
+    for name, buffer in held.items():
         if not isinstance(buffer, torch.Tensor) or not buffer.is_floating_point():
             continue
         if 0 < buffer.numel() <= _MOST_ELEMENTS and tensors.known(buffer) is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from ampdoctor.record.shards import local_part
 from ampdoctor.record.stats import all_finite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    import torch
 
     from ampdoctor.record.log import Scalar
 
@@ -27,5 +27,6 @@ def broken(losses: Sequence[tuple[Scalar, Scalar]], parameters: Iterable[torch.T
     """
     if any(isinstance(loss, float) and not math.isfinite(loss) for loss, _ in losses):
         return True
-    gradients = (p.grad for p in parameters)
-    return not all_finite(None if g is None else local_part(g) for g in gradients)
+    # Asked of hundreds on each step, nearly all of which are plain ones.
+    gradients = [p.grad for p in parameters]
+    return not all_finite([g if g is None or type(g) is torch.Tensor else local_part(g) for g in gradients])

@@ -76,9 +76,9 @@ class GradientSums:
     def compared(self, parameter: torch.Tensor) -> tuple[torch.Tensor, tuple[str, ...]] | None:
         """Return the numbers of GRADIENT_SUM_COLUMNS of a gradient that was added up in half, None for others."""
         known = self._sums.get(id(parameter))
-        gradient = parameter.grad
         if known is None or known.parameter() is not parameter or not known.additions:
             return None
+        gradient = parameter.grad
         if gradient is None or not known.follows(gradient):
             return None
         return _compared(gradient.detach(), known.exact, known.additions), GRADIENT_SUM_COLUMNS

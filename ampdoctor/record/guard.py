@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-class _Stay(threading.local):
-    """Where one thread is: autograd has a thread per device, and data parallelism one per replica."""
+class _Stay:
+    """Where one thread is."""
 
-    depth = 0
-    entered = 0.0
+    __slots__ = ("depth", "entered", "quiet")
 
     def __init__(self) -> None:
+        self.depth = 0
+        self.entered = 0.0
         self.quiet = Quiet()
+
+
+class _Stays(threading.local):
+    """Where each thread is: autograd has a thread per device, and data parallelism one per replica."""
+
+    def __init__(self) -> None:
+        self.here = _Stay()
 
 
 class Guard:
@@ -41,16 +49,17 @@ class Guard:
         self._on_error = on_error
         self.strict = strict
         self.thread = TrainingThread()
-        self._stay = _Stay()
+        self._stays = _Stays()
         self._spent = 0.0
         self._beneath: OwnMode | None = None
 
     def take_seconds(self) -> float:
         """Return the seconds spent inside since the last call, the present stay up to now included."""
-        if self._stay.depth:
+        stay = self._stays.here
+        if stay.depth:
             now = time.perf_counter()
-            self._spent += now - self._stay.entered
-            self._stay.entered = now
+            self._spent += now - stay.entered
+            stay.entered = now
         spent, self._spent = self._spent, 0.0
         return spent
 
@@ -60,30 +69,33 @@ class Guard:
         if self._beneath is not None:
             self._beneath.wanted = False
         self._beneath = mode
-        self._stay.quiet.beneath = mode
+        self._stays.here.quiet.beneath = mode
         if mode is not None:
             mode.wanted = True
         self.settle()
 
     def settle(self) -> None:
         """Bring the modes of this thread into order, after a backward pass for instance."""
-        if self._stay.depth == 0:
-            self._stay.quiet.begin()
-            self._stay.quiet.end()
+        stay = self._stays.here
+        if stay.depth == 0:
+            stay.quiet.begin()
+            stay.quiet.end()
 
     def __enter__(self) -> None:
-        if self._stay.depth == 0:
-            self._stay.entered = time.perf_counter()
-            self._stay.quiet.begin()
-        self._stay.depth += 1
+        stay = self._stays.here
+        if stay.depth == 0:
+            stay.entered = time.perf_counter()
+            stay.quiet.begin()
+        stay.depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._stay.depth -= 1
-        if self._stay.depth == 0:
-            self._stay.quiet.end()
-            self._spent += time.perf_counter() - self._stay.entered
+        stay = self._stays.here
+        stay.depth -= 1
+        if stay.depth == 0:
+            stay.quiet.end()
+            self._spent += time.perf_counter() - stay.entered
         if not isinstance(error, Exception):
             return False
         self._on_error(error)

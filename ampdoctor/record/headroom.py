@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +49,36 @@ def capturing() -> bool:
 def fits(tensors: Iterable[torch.Tensor]) -> bool:
     """Whether a copy of all `tensors` fits on their devices with room to spare."""
     needed: dict[torch.device, int] = {}
+    on_host = 0
     for tensor in tensors:
         size = tensor.numel() * tensor.element_size()
-        needed[tensor.device] = needed.get(tensor.device, 0) + size
-    return all(size <= room(device) for device, size in needed.items())
+        if tensor.is_cpu:
+            on_host += size
+        else:
+            needed[tensor.device] = needed.get(tensor.device, 0) + size
+    return _fit_on_host(on_host) and all(size <= room(device) for device, size in needed.items())
+
+
+_NEXT_TO_NOTHING = 64
+"""Copies that fitted so many times a moment ago need no new look, which reads three files; what was promised since counts
+as taken. The training itself can hardly take 63 times as much within `_SHORTLY_S`: memory is filled with some GB/s."""
+
+_SHORTLY_S = 1.0
+
+_host_room: list[tuple[float, float]] = [(-math.inf, 0.0)]
+"""When room on the host was looked for, and how much there was."""
+
+
+def _fit_on_host(size: int) -> bool:
+    if not size:
+        return True
+    now = time.monotonic()
+    looked, free = _host_room[0]
+    if now - looked < _SHORTLY_S and size * _NEXT_TO_NOTHING <= free:
+        _host_room[0] = looked, free - size
+        return True
+    _host_room[0] = now, room(torch.device("cpu"))
+    return size <= _host_room[0][1]
 
 
 def room(device: torch.device) -> float:

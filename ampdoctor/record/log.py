@@ -81,6 +81,7 @@ class StepLog:
         lr: learning rate of the first parameter group.
         totals_watched: sums into totals in half were looked at.
         tensors: each returns rows of `tensors`, once the numbers have arrived.
+        order: the places in its order that are left.
         departed: its transfer has started: what comes now comes too late.
     """
 
@@ -95,7 +96,7 @@ class StepLog:
     grad_norm: Scalar = None
     lr: Scalar = None
     totals_watched: bool | None = None
-    _order: Iterator[int] = field(default_factory=itertools.count)
+    order: Iterator[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _vectors: list[torch.Tensor] = field(default_factory=list)
     tensors: list[Callable[[Values], TensorRows]] = field(default_factory=list)
@@ -124,7 +125,11 @@ class StepLog:
 
     def next_seq(self) -> int:
         """Return the next place in the order of the step."""
-        return next(self._order)
+        return next(self.order)
+
+    def next_seqs(self, count: int) -> list[int]:
+        """Return the next `count` places."""
+        return list(itertools.islice(self.order, count))
 
     def keep(self, vector: torch.Tensor) -> Deferred:
         """Queue a float64 vector for the transfer; backward passes may call from a thread per device.

@@ -7,30 +7,37 @@ as it is, where full backward hooks do not (and break in-place modules).
 
 from __future__ import annotations
 
+from itertools import chain, repeat
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
-from torch.utils.hooks import unserializable_hook
 
 from ampdoctor.record.autograd_graph import SITE, note
 from ampdoctor.record.buffers import record_buffers
 from ampdoctor.record.global_hooks import GlobalHooks
+from ampdoctor.record.module_sites import TRAINING, GradientHook, ModuleSite, kind_of_call, module_row, own_parameters
 from ampdoctor.record.other_threads import OtherThreads
 from ampdoctor.record.quiet import in_backward, traced
-from ampdoctor.record.sites import parts
-from ampdoctor.record.tensor_log import Context
-from ampdoctor.record.tensors import autocast_dtype, dtype_name, tensors_in
-from ampdoctor.trace.schema import ModuleRow
+from ampdoctor.record.tensor_log import NO_CALL, Context
+from ampdoctor.record.tensors import autocast_dtype, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from ampdoctor.record.log import Values
     from ampdoctor.record.state import State
     from ampdoctor.record.tensor_log import TensorLog
     from ampdoctor.record.twin.place import Places
+
+    Key = tuple[str, str]
+    """The path of a module, and the kind of its call."""
+
+    Fresh = list[tuple[nn.Parameter, tuple[str, str, str]]]
+    """Weights that the step has not met before, with their sites."""
+
+_made = tuple.__new__
+"""Makes a named tuple in a fifth of the time that its class takes."""
 
 _MAX_CALLS = 8
 """Calls of one module recorded in a step: a recurrent cell called a thousand times repeats itself."""
@@ -40,20 +47,30 @@ _MOST_CALLS = 50_000
 """Calls of all modules together that are looked at in a step: those after them repeat it, and each costs time."""
 
 
+_MOST_KNOWN = 10_000
+"""Modules that are kept in mind: some programs make new ones in each forward."""
+
+
 class ModuleHooks:
-    """Puts the hooks in place for one step after another."""
+    """Puts the hooks in place for one step after another.
+
+    Attributes:
+        tensors: where the tensors of the step at hand go.
+    """
 
     def __init__(self, state: State, failed: Callable[[BaseException], None]) -> None:
         self._state = state
         self._sites, self._optimizers, self._guard = state.sites, state.optimizers, state.guard
         self._hooks = GlobalHooks(self._before, self._after, state.guarded(failed, claim=False))
         self._described: set[str] = set()
-        self._tensors: TensorLog | None = None
+        self._known: dict[int, ModuleSite] = {}
+        self.tensors: TensorLog | None = None
         self._calls: dict[tuple[str, str], int] = {}
         self._met = 0
         self._elsewhere = OtherThreads(state)
         self._recorded_before_backward: set[str] = set()
         self._places: Places | None = None
+        self._inside: tuple[nn.Module, int] | None = None
 
     def install(self) -> None:
         """Get ready, without any hook yet."""
@@ -72,8 +89,10 @@ class ModuleHooks:
         if tensors is None and places is None:
             self.disarm()
             return
-        self._tensors, self._places = tensors, places
+        self.tensors, self._places = tensors, places
         self._calls.clear()
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
         self._met = 0
         self._recorded_before_backward.clear()
         self._hooks.put()
@@ -81,51 +100,71 @@ class ModuleHooks:
     def disarm(self) -> None:
         """Take every hook off."""
         self._hooks.take_off()
-        self._tensors = self._places = None
+        self.tensors = self._places = self._inside = None
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._inside = None
         if self._is_none_of_ours():
             return
+        self._inside = module, get_ident()
         with self._guard:
-            if not _counts(module):
+            site = self._site(module)
+            if site is None:
                 return
-            if self._tensors is not None:
+            tensors = self.tensors
+            if tensors is not None:
                 if self._state.opinions.replays is not None:
                     self._state.opinions.replays.kept.met(module, args)
                 self._places = self._state.opinions.first_call(module) or self._places
-            path = self._sites.path(module)
             if self._places is not None:
-                self._places.enter(path)
-            if self._tensors is not None and self._wanted(path):
-                self._record_inputs(self._tensors, module, path, list(tensors_in(args)))
+                self._places.enter(site.path)
+            if tensors is not None and self._wanted(key := (site.path, kind_of_call())):
+                self._record_inputs(tensors, module, key, tensors_in(args))
 
     def _after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if self._is_none_of_ours():
-            if self._tensors is not None:
+        inside, self._inside = self._inside, None
+        # A module that calls no other one has been asked just now.
+        asked = inside is not None and inside[0] is module and inside[1] == get_ident()
+        if not asked and self._is_none_of_ours():
+            if self.tensors is not None:
                 self._elsewhere.called(module, output)
             return
         with self._guard:
-            if not _counts(module):
+            site = self._site(module)
+            if site is None:
                 return
-            path = self._sites.path(module)
-            if self._tensors is not None:
-                self._record(self._tensors, module, path, (args, kwargs), output)
+            if self.tensors is not None:
+                self._record(self.tensors, module, site, (args, kwargs), output)
             if self._places is not None:
-                self._places.leave(path)
+                self._places.leave(site.path)
             self._met += 1
             if self._met >= _MOST_CALLS and self._places is None:
                 self._hooks.take_off()
 
-    def _record(self, tensors: TensorLog, module: nn.Module, path: str, given: tuple[Any, ...], output: Any) -> None:
+    def _site(self, module: nn.Module) -> ModuleSite | None:
+        """Return what is known of the module; None of one that does not count."""
+        known = self._known.get(id(module))
+        if known is not None and known.module() is module:
+            return known
+        # DataParallel makes copies for every forward; they have no name, and the originals are not called.
+        if isinstance(module, torch.jit.ScriptModule) or "_is_replica" in vars(module):
+            return None
+        site = self._known[id(module)] = ModuleSite(module, self._sites.path(module))
+        return site
+
+    def _record(
+        self, tensors: TensorLog, module: nn.Module, site: ModuleSite, given: tuple[Any, ...], output: Any
+    ) -> None:
         """Record one call; `given` are its arguments and its named ones."""
         if self._state.opinions.replays is not None:
             self._state.opinions.replays.kept.left(module, given[1], output)
-        if self._wanted(path):
+        key = site.path, kind_of_call()
+        if self._wanted(key):
             # A global pre-hook is not shown keyword arguments, so those are met here.
-            inputs = [*tensors_in(given[0]), *tensors_in(given[1])]
-            self._record_inputs(tensors, module, path, inputs)
-            self._record_outputs(tensors, module, path, inputs, output)
-        self._state.blocks.called(path)
+            inputs = chain(tensors_in(given[0]), tensors_in(given[1])) if given[1] else tensors_in(given[0])
+            sources = self._record_inputs(tensors, module, key, inputs)
+            self._record_outputs(tensors, module, site, key, sources, output)
+        self._state.blocks.called(site.path)
 
     def _is_none_of_ours(self) -> bool:
         """Whether the call at hand is no plain call of the training that is followed.
@@ -137,120 +176,97 @@ class ModuleHooks:
         thread = self._guard.thread
         return not in_backward() and not thread.is_this(claim=torch.is_grad_enabled(), by_module=True)
 
-    def _record_inputs(self, tensors: TensorLog, module: nn.Module, path: str, inputs: list[torch.Tensor]) -> None:
-        """Record inputs that no module made, before an in-place module can change them."""
+    def _record_inputs(
+        self, tensors: TensorLog, module: nn.Module, key: Key, inputs: Iterable[torch.Tensor]
+    ) -> list[int]:
+        """Record inputs that no module made, before an in-place module can change them; returns the rows of all."""
+        path = key[0]
         if path not in self._described:
             self._describe(tensors, module, path)
+        rows = []
         for index, tensor in enumerate(inputs):
-            if tensors.known(tensor) is None and not isinstance(tensor, nn.Parameter):
-                tensors.add(tensor, (path, "activation", _slot("in", index)), context=self._context(tensor, path))
+            row = tensors.known(tensor)
+            if row is None and not isinstance(tensor, nn.Parameter):
+                row = tensors.add(tensor, (path, "activation", _slot("in", index)), context=self._context(tensor, key))
+            if row is not None:
+                rows.append(row)
+        return rows
 
     def _record_outputs(
-        self, tensors: TensorLog, module: nn.Module, path: str, inputs: list[torch.Tensor], output: Any
+        self, tensors: TensorLog, module: nn.Module, site: ModuleSite, key: Key, sources: list[int], output: Any
     ) -> None:
-        sources = self._own_parameters(tensors, module)
-        sources += [key for t in inputs if (key := tensors.known(t)) is not None]
+        fresh: Fresh = []
+        for parameter in own_parameters(module):
+            row = tensors.known(parameter)
+            if row is None:
+                path, name = self._sites.parameter(parameter, module)
+                fresh.append((parameter, (path, "weight", name)))
+            else:
+                sources.append(row)
+        if not self._record_usual(tensors, site, key, sources, fresh, output):
+            self._record_unusual(tensors, key, sources, fresh, output)
+        record_buffers(tensors, module, site.path)
+        self._count(key)
+
+    def _record_usual(
+        self, tensors: TensorLog, site: ModuleSite, key: Key, sources: list[int], fresh: Fresh, output: Any
+    ) -> bool:
+        """Record weights not met before and the output with one look; False where that can't be done."""
+        if type(output) is not torch.Tensor or tensors.known(output) is not None:
+            return False
+        context = self._context(output, key)
+        met, sites, contexts = [output], [site.output], [context]
+        if fresh:
+            met, sites = [*(p for p, _ in fresh), output], [*(own for _, own in fresh), site.output]
+            contexts = [*repeat(NO_CALL, len(fresh)), context]
+        if tensors.add_few(met, sites, contexts, inputs=sources) is None:
+            return False
+        self._follow_gradient(tensors, output, site.gradient, context)
+        return True
+
+    def _record_unusual(self, tensors: TensorLog, key: Key, sources: list[int], fresh: Fresh, output: Any) -> None:
+        """Do the same one by one."""
+        added = (tensors.add(parameter, own) for parameter, own in fresh)
+        sources += [row for row in added if row is not None]
         for index, tensor in enumerate(tensors_in(output)):
             if tensors.known(tensor) is not None:
                 continue
-            context = self._context(tensor, path)
-            site = (path, "activation", _slot("out", index))
-            if tensors.add(tensor, site, inputs=sources, context=context) is not None:
-                self._follow_gradient(tensors, tensor, (path, "grad_output", site[2]), context)
-        record_buffers(tensors, module, path)
-        self._count(path)
+            context, slot = self._context(tensor, key), _slot("out", index)
+            if tensors.add(tensor, (key[0], "activation", slot), inputs=sources, context=context) is not None:
+                self._follow_gradient(tensors, tensor, (key[0], "grad_output", slot), context)
 
     def _follow_gradient(
         self, tensors: TensorLog, tensor: torch.Tensor, site: tuple[str, str, str], context: Context
     ) -> None:
-        if not tensor.requires_grad or tensor.grad_fn is None:
-            return
-        note(tensor.grad_fn, SITE, site[0])
-        # The hook of a released step must find nothing to do: its graph may live longer than the step.
-        tensor.register_hook(self._gradient_hook(tensors, site, context))
+        node = tensor.grad_fn if tensor.requires_grad else None
+        if node is not None:
+            note(node, SITE, site[0])
+            tensor.register_hook(GradientHook(self, self._guard, tensors, site, context))
 
-    def _gradient_hook(
-        self, tensors: TensorLog, site: tuple[str, str, str], context: Context
-    ) -> Callable[[torch.Tensor], None]:
-        def record(gradient: torch.Tensor) -> None:
-            with self._guard:
-                if self._tensors is tensors:
-                    tensors.add(gradient, site, scale=tensors.log.pass_scale, context=context)
-
-        # Saving an output to a file would otherwise warn about a hook that the user never set.
-        hook: Callable[[torch.Tensor], None] = unserializable_hook(record)
-        return hook
-
-    def _wanted(self, path: str) -> bool:
+    def _wanted(self, key: Key) -> bool:
         """Whether the call at hand is one to record.
 
         Calls without gradients (evaluation, a frozen teacher, the first pass of reentrant checkpointing) count once
         per step and autocast dtype; the recomputation of checkpointing repeats what was recorded.
         """
-        grad = torch.is_grad_enabled()
-        if grad and in_backward() and path in self._recorded_before_backward:
+        path, kind = key
+        grad = kind is TRAINING
+        if grad and path in self._recorded_before_backward and in_backward():
             return False
-        return self._calls.get((path, _kind()), 0) < (_MAX_CALLS if grad else 1)
+        return self._calls.get(key, 0) < (_MAX_CALLS if grad else 1)
 
-    def _count(self, path: str) -> None:
-        grad, kind = torch.is_grad_enabled(), _kind()
-        self._calls[path, kind] = self._calls.get((path, kind), 0) + 1
-        if grad and not in_backward():
-            self._recorded_before_backward.add(path)
+    def _count(self, key: Key) -> None:
+        self._calls[key] = self._calls.get(key, 0) + 1
+        if key[1] is TRAINING and not in_backward():
+            self._recorded_before_backward.add(key[0])
 
-    def _context(self, tensor: torch.Tensor, path: str) -> Context:
-        call = self._calls.get((path, _kind()), 0)
+    def _context(self, tensor: torch.Tensor, key: Key) -> Context:
         device = "cpu" if tensor.is_cpu else tensor.device.type
-        return Context(call, autocast_dtype(device), torch.is_grad_enabled())
-
-    def _own_parameters(self, tensors: TensorLog, module: nn.Module) -> list[int]:
-        keys = []
-        for parameter in _own(module):
-            key = tensors.known(parameter)
-            if key is None:
-                path, name = self._sites.parameter(parameter, module)
-                key = tensors.add(parameter, (path, "weight", name))
-            if key is not None:
-                keys.append(key)
-        return keys
+        return _made(Context, (self._calls.get(key, 0), autocast_dtype(device), key[1] is TRAINING))
 
     def _describe(self, tensors: TensorLog, module: nn.Module, path: str) -> None:
         self._described.add(path)
-        training, step = bool(vars(module).get("training")), tensors.log.step
-
-        def build(_: Values) -> ModuleRow:
-            """Made once the step is over: the optimizer is known by then, and lazy parameters have a size."""
-            own = _own(module)
-            return ModuleRow(
-                step=step,
-                module=path,
-                type=type(module).__name__,
-                leaf=not parts(module, "_modules"),
-                parameters=sum(p.numel() for p in own),
-                trainable=sum(p.numel() for p in own if p.requires_grad),
-                dtypes=sorted({dtype_name(p.dtype) for p in own}),
-                optimizer=next((o for p in own if (o := self._optimizers.owner(p))), None),
-                training=training,
-                device=own[0].device.type if own else None,
-            )
-
-        tensors.log.row("modules", build)
-
-
-def _own(module: nn.Module) -> list[nn.Parameter]:
-    return [p for p in parts(module, "_parameters").values() if p is not None and not is_lazy(p)]
-
-
-def _kind() -> str:
-    """Return what kind of call is under way: of those without gradients there may be several in a step."""
-    if torch.is_grad_enabled():
-        return "training"
-    return autocast_dtype("cuda") or autocast_dtype("cpu") or "float32"
-
-
-def _counts(module: nn.Module) -> bool:
-    # DataParallel makes copies for every forward; they have no name, and the originals are not called.
-    return not isinstance(module, torch.jit.ScriptModule) and "_is_replica" not in vars(module)
+        tensors.log.row("modules", module_row(module, path, tensors.log.step, self._optimizers))
 
 
 def _slot(base: str, index: int) -> str:

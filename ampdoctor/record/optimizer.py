@@ -17,6 +17,7 @@ from ampdoctor.record.lost_updates import LOST_UPDATE_COLUMNS, lost_update_count
 from ampdoctor.record.shards import local_part, part_of
 from ampdoctor.record.stats import measurable
 from ampdoctor.record.tensors import HALVES
+from ampdoctor.record.weight_copies import WIDE, WeightCopies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 _WORKING_COPIES = 8
 """FP32 copies of one parameter that taking an update's statistics may hold at once, in halves."""
-
-_WIDE = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
-"""dtypes of weights whose updates are taken all at once, and as they are."""
 
 _HOOKS = "_optimizer_step_pre_hooks"
 """What torch's __init__ makes. Wrappers of frameworks are of an optimizer's class and lack it: they tell no steps."""
@@ -107,7 +105,7 @@ class WeightExaminer:
         self._tensors: TensorLog | None = None
         self._observer: Callable[[Iterable[torch.Tensor]], None] | None = None
         self._graded: set[int] = set()
-        self._before: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        self._before: dict[int, WeightCopies] = {}
         self._states: dict[tuple[int, int, str], torch.Tensor] = {}
 
     def arm(self, tensors: TensorLog | None, observer: Callable[[Iterable[torch.Tensor]], None] | None = None) -> None:
@@ -136,18 +134,19 @@ class WeightExaminer:
         """Record the weight gradients of `parameters`."""
         if self._tensors is None:
             return
-        self._sites.look_up(parameters)
         scale = self._tensors.log.scale if scaled else None
-        gradients = []
-        for parameter in parameters:
-            if parameter.grad is not None:
-                site = self._site(parameter, "weight_grad")
+        gradients, names = [], []
+        for parameter, name in zip(parameters, self._sites.names(parameters), strict=True):
+            gradient = parameter.grad
+            if gradient is not None:
                 added = self.sums.compared(parameter)
                 if added is None:
-                    gradients.append((parameter.grad, site))
+                    gradients.append(gradient)
+                    names.append(name)
                 else:
-                    self._tensors.add(parameter.grad, site, scale=scale, extra=added)
-        self._tensors.add_all(gradients, scale=scale)
+                    site = (name[0], "weight_grad", name[1])
+                    self._tensors.add(gradient, site, scale=scale, extra=added)
+        self._tensors.add_all("weight_grad", gradients, names, scale=scale)
         if self._observer is not None:
             self._observer(parameters)
 
@@ -160,9 +159,11 @@ class WeightExaminer:
             return
         graded = (p for p in parameters_of(optimizer) if p.grad is not None or (closure and p.requires_grad))
         parameters = [p for p in graded if measurable(local_part(p))]
-        self._sites.look_up(parameters)
-        unseen = {id(p): p for p in parameters if self._tensors.known(p) is None}  # some list one twice
-        self._tensors.add_all(((p, self._site(p, "weight")) for p in unseen.values()), remember=True)
+        names = self._sites.names(parameters)
+        known = self._tensors.known
+        unseen = {id(p): (p, n) for p, n in zip(parameters, names, strict=True) if known(p) is None}  # may come twice
+        fresh = list(unseen.values())
+        self._tensors.add_all("weight", [p for p, _ in fresh], [name for _, name in fresh], remember=True)
         states = {
             (id(optimizer), id(p), name): value
             for p in parameters
@@ -171,61 +172,57 @@ class WeightExaminer:
         }
         # The copy, and what `after_step` needs for the largest of them at a time.
         held = [local_part(p) for p in parameters]
-        working = sorted(held, key=torch.numel)[-1:] * _WORKING_COPIES
+        working = [max(held, key=torch.numel)] * _WORKING_COPIES if held else []
         if fits([*held, *states.values(), *working]):
-            self._before[id(optimizer)] = _copies(parameters)
+            self._before[id(optimizer)] = WeightCopies(parameters, names, in_one=self._tensors.plainly)
             self._states |= {key: value.detach().clone() for key, value in states.items()}
 
     def after_step(self, optimizer: torch.optim.Optimizer, *, closure: bool = False) -> None:
         """Record updates and optimizer state; what a `closure` has made no gradient for was not stepped."""
-        tensors = self._tensors
-        if tensors is None:
+        tensors, copies = self._tensors, self._before.pop(id(optimizer), None)
+        if tensors is None or copies is None:
             return
-        groups = {id(p): group for group in groups_of(optimizer) for p in group["params"]}
-        wide: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        states: list[tuple[torch.Tensor, tuple[str, str, str]]] = []
-        for parameter, before in self._before.pop(id(optimizer), []):
-            if closure and parameter.grad is None:
-                continue
-            group, after = groups.get(id(parameter)), local_part(parameter)
-            # Inside `step` others may have taken its place, or its values may lie elsewhere.
-            if group is None or before.shape != after.shape or before.device != after.device:
-                continue
+        stepped = copies.stepped(optimizer, closure=closure)
+        states: list[torch.Tensor] = []
+        names: list[tuple[str, str]] = []
+        for parameter, before, name, group in stepped:
             state = state_of(optimizer, parameter)
-            if parameter.dtype not in _WIDE:
-                self._narrow_update(tensors, parameter, before, group, _held(state))
-            else:
-                wide.append((parameter, after, before))
-            states += self._whole_states(tensors, optimizer, parameter, state)
-        if wide:
-            with torch.no_grad():
-                # The other way round, where the copies lie: of an update only magnitudes are kept.
-                torch._foreach_sub_([before for *_, before in wide], [after.detach() for _, after, _ in wide])
-        tensors.add_all(
-            ((before, self._site(p, "update")) for p, _, before in wide), parts=[part_of(p) for p, *_ in wide]
-        )
-        tensors.add_all(states)
+            if before is not None and group is not None and parameter.dtype not in WIDE:
+                self._narrow_update(tensors, parameter, before, name, group, _held(state))
+            for key, value in state.items():
+                if not isinstance(value, torch.Tensor) or value.numel() <= 1:
+                    continue
+                slot = f"{name[1]}.{key}"
+                if value.dtype in HALVES and self._half_state(tensors, optimizer, parameter, key, (name[0], slot)):
+                    continue
+                states.append(value)
+                names.append((name[0], slot))
+        copies.record_wide(tensors, stepped)
+        tensors.add_all("optimizer_state", states, names)
 
-    def _whole_states(
-        self, tensors: TensorLog, optimizer: torch.optim.Optimizer, parameter: torch.Tensor, state: dict[str, Any]
-    ) -> Iterator[tuple[torch.Tensor, tuple[str, str, str]]]:
-        """Yield the state with its sites, but for what is half, which is measured with how it has moved."""
-        path, name = self._sites.parameter(parameter)
-        large = [(k, v) for k, v in state.items() if isinstance(v, torch.Tensor) and v.numel() > 1]
-        half = {key for key, _ in half_states(local_part(parameter), _held(state))} if _holds_half(state) else ()
-        for key, value in large:
-            site = (path, "optimizer_state", f"{name}.{key}")
-            if key in half:
-                earlier = self._states.pop((id(optimizer), id(parameter), key), None)
-                tensors.add(value, site, extra=_moved(earlier, local_part(value), _gradient(parameter)))
-            else:
-                yield value, site
+    def _half_state(
+        self,
+        tensors: TensorLog,
+        optimizer: torch.optim.Optimizer,
+        parameter: torch.Tensor,
+        key: Any,
+        name: tuple[str, str],
+    ) -> bool:
+        """Record a state that is half, with how it has moved; False where it has not an element for each weight."""
+        state = state_of(optimizer, parameter)
+        if key not in dict(half_states(local_part(parameter), _held(state))):
+            return False
+        earlier = self._states.pop((id(optimizer), id(parameter), key), None)
+        extra = _moved(earlier, local_part(state[key]), _gradient(parameter))
+        tensors.add(state[key], (name[0], "optimizer_state", name[1]), extra=extra)
+        return True
 
     def _narrow_update(
         self,
         tensors: TensorLog,
         parameter: torch.Tensor,
         before: torch.Tensor,
+        name: tuple[str, str],
         group: dict[str, Any],
         state: dict[str, Any],
     ) -> None:
@@ -236,12 +233,8 @@ class WeightExaminer:
             if followed and gradient is not None and measurable(gradient):
                 counts = lost_update_counts(before, after, gradient, group, state)
                 extra = (counts, LOST_UPDATE_COLUMNS)
-        site = self._site(parameter, "update")
+        site = (name[0], "update", name[1])
         tensors.add(update, site, extra=extra, dtype=parameter.dtype, part=part_of(parameter))
-
-    def _site(self, parameter: torch.Tensor, role: str) -> tuple[str, str, str]:
-        path, name = self._sites.parameter(parameter)
-        return path, role, name
 
 
 def _moved(
@@ -265,20 +258,12 @@ def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
 
 def _holds_half(state: dict[Any, Any]) -> bool:
     """Whether there is anything in an optimizer's state to look at closely: in most there is nothing in half."""
-    return any(isinstance(value, torch.Tensor) and value.dtype in HALVES for value in state.values())
+    for value in state.values():  # noqa: SIM110 - there may be hundreds of states, and each generator costs
+        if isinstance(value, torch.Tensor) and value.dtype in HALVES:
+            return True
+    return False
 
 
 def _held(state: dict[str, Any]) -> dict[str, Any]:
     """Return an optimizer's state with what this rank holds in place of tensors that are spread."""
     return {k: local_part(v) if isinstance(v, torch.Tensor) else v for k, v in state.items()}
-
-
-def _copies(parameters: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the parameters with a copy of what this rank holds of each; those of usual dtypes are copied at once, as
-    there may be many small ones."""
-    usual = [p for p in parameters if p.dtype in _WIDE or p.dtype in HALVES]
-    others = [p for p in parameters if p.dtype not in _WIDE and p.dtype not in HALVES]
-    with torch.no_grad():
-        copies = list(torch._foreach_mul([local_part(p).detach() for p in usual], 1.0)) if usual else []
-        copies += [local_part(p).detach().clone() for p in others]
-    return list(zip([*usual, *others], copies, strict=True))

@@ -28,16 +28,23 @@ _TRACING_MODES = tuple(torch._C._TorchDispatchModeKey.__members__.values())
 def traced() -> bool:
     """Whether this is no plain execution: a trace or CUDA graph would replay ours for ever, and values of torch.func
     or fake tensors can't be looked at."""
-    if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
+    if _tracing_state() is not None or peek_interpreter_stack() is not None:
         return True
     return in_tracing_mode() or capturing()
+
+
+_DisableTorchFunction = torch._C.DisableTorchFunction
+_tracing_state = torch._C._get_tracing_state
+_modes = torch._C._len_torch_dispatch_stack
+_graph_task = torch._C._current_graph_task_id
+"""Asked twice for each call of a module: to look them up would take as long as the answer."""
 
 
 def in_tracing_mode() -> bool:
     """Whether a mode is on in which tensors are stand-ins."""
     if _len_torch_dispatch_stack_pre_dispatch():
         return True
-    if not torch._C._len_torch_dispatch_stack():
+    if not _modes():
         return False
     return any(torch._C._get_dispatch_mode(key) is not None for key in _TRACING_MODES)
 
@@ -59,7 +66,7 @@ def autocast_off(device_type: str) -> Iterator[None]:
 
 def in_backward() -> bool:
     """Whether this thread is inside a backward pass."""
-    return torch._C._current_graph_task_id() != -1
+    return _graph_task() != -1
 
 
 class OwnMode(TorchDispatchMode):
@@ -91,9 +98,9 @@ class Quiet:
     def begin(self) -> None:
         """Set the modes of this thread aside."""
         # The classes of tensors of the user's, too, have a say in every look at an attribute.
-        self._functions = torch._C.DisableTorchFunction()
+        self._functions = _DisableTorchFunction()
         self._functions.__enter__()
-        while torch._C._len_torch_dispatch_stack():
+        while _modes():
             mode = _python_dispatch._pop_mode()
             if mode is not self.beneath and (not isinstance(mode, OwnMode) or mode.wanted):
                 self._modes.append(mode)

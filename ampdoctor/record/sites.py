@@ -16,10 +16,10 @@ from torch import nn
 
 from ampdoctor.record.frames import variables_of
 from ampdoctor.record.groups import parameters_of
-from ampdoctor.record.live_objects import live_instances
+from ampdoctor.record.live_objects import live_of_both
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterator, Mapping
     from types import FrameType
 
 _WRAPPER_PARTS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"})
@@ -28,6 +28,10 @@ _WRAPPERS_OF_MODULE = ("DistributedDataParallel", "DataParallel")
 
 _MAX_SCANS = 8
 """A scan of all objects takes 0.1-0.6 s; models are made a few times at most."""
+
+
+_NOBODY: Any = (lambda: None, ("", ""))
+"""What is known of a parameter that was not met yet."""
 
 
 def parts(module: nn.Module, kind: str) -> dict[str, Any]:
@@ -66,7 +70,7 @@ class Sites:
 
     def __init__(self, roots: Mapping[str, nn.Module] | None = None) -> None:
         self._paths: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
-        self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], str, str]] = {}
+        self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], tuple[str, str]]] = {}
         self._roots: list[tuple[weakref.ref[nn.Module], str]] = []
         self._taken: dict[str, weakref.ref[Any]] = {}
         self._scans = 0
@@ -92,7 +96,7 @@ class Sites:
         """
         known = self._parameters.get(id(tensor))
         if known is not None and known[0]() is tensor:
-            return known[1], known[2]
+            return known[1]
         held = {} if holder is None else parts(holder, "_parameters")
         own = next((name for name, parameter in held.items() if parameter is tensor), None)
         if holder is not None and own is not None:
@@ -106,10 +110,13 @@ class Sites:
         known = self._parameters.get(id(tensor))
         return known is not None and known[0]() is tensor
 
-    def look_up(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Find the modules that hold `parameters`, so that these go by their modules."""
-        if any(not self.knows(p) for p in parameters):
-            self._scan()
+    def names(self, parameters: list[torch.Tensor]) -> list[tuple[str, str]]:
+        """Return what `parameter` does of each, once the modules that hold them have been looked for."""
+        known = [self._parameters.get(id(p), _NOBODY) for p in parameters]
+        if all(entry[0]() is p for entry, p in zip(known, parameters, strict=True)):
+            return [name for _, name in known]
+        self._scan()
+        return [self.parameter(p) for p in parameters]
 
     def _discover(self, module: nn.Module) -> None:
         # A known model may have got another part since: in its own __init__, or from an adapter.
@@ -127,12 +134,11 @@ class Sites:
             return
         self._scans += 1
         # One that is only just being made has no children yet, not even none.
-        modules = [m for m in live_instances(nn.Module) if "_modules" in vars(m)]
+        found, optimizers = live_of_both(nn.Module, torch.optim.Optimizer)
+        modules = [m for m in found if "_modules" in vars(m)]
         children = {id(child) for module in modules for child in parts(module, "_modules").values()}
         roots = [m for m in modules if id(m) not in children and m not in self._paths]
-        trained = {
-            id(p) for o in live_instances(torch.optim.Optimizer) for p in parameters_of(o)
-        }  # fmt: skip
+        trained = {id(p) for o in optimizers for p in parameters_of(o)}
         holders = [
             r for r in roots if any(id(p) in trained if trained else p.requires_grad for p in _parameters(r))
         ]  # fmt: skip
@@ -158,7 +164,7 @@ class Sites:
                     self._add_parameter(parameter, path, parameter_name)
 
     def _add_parameter(self, tensor: torch.Tensor, path: str, name: str) -> tuple[str, str]:
-        self._parameters[id(tensor)] = (weakref.ref(tensor), path, name)
+        self._parameters[id(tensor)] = (weakref.ref(tensor), (path, name))
         return path, name
 
     def _is_free(self, name: str) -> bool:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from itertools import chain, repeat
+from itertools import chain, repeat, zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ampdoctor.record.shards import Part, local_part, part_of
-from ampdoctor.record.stats import StatisticsTable, described_as_it_is, fast_vector, measurable
+from ampdoctor.record.stats import DTYPES, FEW, StatisticsTable, fast_vector, measurable, note_known, places_of
 from ampdoctor.record.stats.sampling import DRAWN, ERROR, draw, scaled_up
 from ampdoctor.record.tensor_rows import Later, TensorRows
 from ampdoctor.record.tensors import dtype_name, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from ampdoctor.record.log import Deferred, Scalar, StepLog, Values
     from ampdoctor.record.stats.sampling import Whole
@@ -41,6 +44,9 @@ class Context(NamedTuple):
 
 NO_CALL = Context()
 
+NAMES = tuple(map(dtype_name, DTYPES))
+"""Of the dtypes that the kernel reads, by its number for them."""
+
 
 class TensorLog:
     """The tensors of one examined step, each measured once.
@@ -49,6 +55,9 @@ class TensorLog:
         log: the step that the rows belong to.
         observer: shown each tensor too, with its site and the number of the module's call.
         sample_above: draw a sample of tensors on the CPU with more elements; None to count all.
+
+    Attributes:
+        plainly: each tensor is counted whole, and nobody else is shown it.
     """
 
     def __init__(
@@ -66,6 +75,7 @@ class TensorLog:
         self._later: list[Later] = []
         self._scaled: list[tuple[range, Scalar]] = []
         self._sample_above = sys.maxsize if sample_above is None else sample_above
+        self.plainly = observer is None and sample_above is None
         self._samples: dict[int, Whole] = {}
         self._parts: dict[int, Part] = {}
         self._on_their_way: dict[int, Deferred] = {}
@@ -109,9 +119,10 @@ class TensorLog:
         if not measurable(values) or self.log.departed:
             return None
         call, autocast, grad_enabled = context
+        numel = values.numel() * (2 if values.is_complex() else 1)
         known = (
             self.log.micro_batch, self.log.next_seq(), *site, call, dtype_name(dtype or tensor.dtype), values.shape,
-            values.numel() * (2 if values.is_complex() else 1), autocast, grad_enabled, cast_to,
+            numel, autocast, grad_enabled, cast_to,
         )  # fmt: skip
         with self._lock:
             row = self._rows
@@ -131,59 +142,99 @@ class TensorLog:
             self._observer(values, site, context.call)
         return row
 
+    def add_few(
+        self,
+        tensors: list[torch.Tensor],
+        sites: list[tuple[str, str, str]],
+        contexts: list[Context],
+        *,
+        inputs: list[int] | None = None,
+        scale: Scalar = None,
+    ) -> int | None:
+        """Measure tensors and queue their rows as `add` does, all with one look: None where that can't be done.
+
+        Returns the row of the last, whose inputs are the others and `inputs`, where these are given: of a module's call
+        that is the output, and the others are weights that were not met before.
+        """
+        log, count = self.log, len(tensors)
+        if not self.plainly or note_known is None or count > FEW or log.departed:
+            return None
+        with self._lock:
+            first = self._rows
+            described = self._table.measure_few(first, tensors)
+            if not described:
+                return None
+            note_known(
+                described, tensors, sites, contexts, NAMES, log.micro_batch, log.order, self._known, self._seen, first
+            )
+            self._rows += count
+        last = first + count - 1
+        if inputs is not None or scale is not None:
+            sources = None if inputs is None else [*inputs, *range(first, last)]
+            self._later.append(_made(Later, (last, sources, scale, None, ())))
+        return last
+
     def add_all(
         self,
-        tensors: Iterable[tuple[torch.Tensor, tuple[str, str, str]]],
+        role: str,
+        tensors: list[torch.Tensor],
+        names: list[tuple[str, str]],
         *,
         scale: Scalar = None,
-        parts: Iterable[Part | None] = (),
+        parts: Sequence[Part | None] = (),
         remember: bool = False,
     ) -> None:
         """Measure tensors and queue their rows as `add` does, but all at once: many are small, and calls cost more.
 
         Args:
-            tensors: each with its site.
+            role: what they are.
+            tensors: any tensors.
+            names: the module path and slot of each.
             scale: loss scale that multiplies the values.
             parts: which part of a tensor that is spread over ranks each is, where they do not know themselves.
             remember: modules may be called with them; their rows are then `known`.
         """
-        log, plain = self.log, self._observer is None and not self.log.departed
-        measured: list[torch.Tensor] = []
-        described: list[tuple[int, int, int]] = []
-        known: list[Any] = []
-        for (tensor, site), part in zip(tensors, chain(parts, repeat(None))):  # noqa: B905 - the latter has no end
-            found = described_as_it_is(tensor) if plain and part is None and measurable(tensor) else None
-            if found is None or found[2] > self._sample_above:
-                self.add(tensor, site, scale=scale, part=part)
-                continue
-            measured.append(tensor)
-            described.append(found)
-            known += (
-                log.micro_batch, log.next_seq(), *site, 0, dtype_name(tensor.dtype), tensor.shape, found[2], None, True,
-                None,
-            )  # fmt: skip
-        if measured:
-            self._measure_all(measured, described, known, scale, remember=remember)
+        plain = self._observer is None and not self.log.departed and not any(parts)
+        places = places_of(tensors) if plain and tensors else None
+        if places is None or bool((places[:, 2] > self._sample_above).any()):
+            for tensor, (path, slot), part in zip_longest(tensors, names, parts):
+                self.add(tensor, (path, role, slot), scale=scale, part=part)
+            return
+        rows = self.add_places(role, places, [t.shape for t in tensors], names, scale=scale)
+        if remember:
+            self._remember(rows, tensors)
 
-    def _measure_all(
+    def add_places(
         self,
-        tensors: list[torch.Tensor],
-        described: list[tuple[int, int, int]],
-        known: list[Any],
-        scale: Scalar,
+        role: str,
+        places: NDArray[np.int64],
+        shapes: Sequence[tuple[int, ...]],
+        names: list[tuple[str, str]],
         *,
-        remember: bool,
-    ) -> None:
+        scale: Scalar = None,
+    ) -> range:
+        """Do what `add_all` does, of numbers at known places in memory; returns the rows."""
+        log, count = self.log, len(places)
+        kinds, _, sizes = places.T.tolist()
+        dtypes = [NAMES[kind] for kind in kinds]
+        paths, slots = zip(*names, strict=True)
+        known = zip(
+            repeat(log.micro_batch), log.next_seqs(count), paths, repeat(role), slots, repeat(0, count), dtypes, shapes,
+            sizes, repeat(None), repeat(True), repeat(None), strict=False,
+        )  # fmt: skip
         with self._lock:
             first = self._rows
-            self._table.measure_all(first, described)
-            self._known += known
-            self._rows += len(tensors)
+            self._table.measure_all(first, places)
+            self._known += chain.from_iterable(known)
+            self._rows += count
+        rows = range(first, first + count)
         if scale is not None:
-            self._scaled.append((range(first, first + len(tensors)), scale))
-        if remember:
-            for row, tensor in enumerate(tensors, first):
-                self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
+            self._scaled.append((rows, scale))
+        return rows
+
+    def _remember(self, rows: range, tensors: list[torch.Tensor]) -> None:
+        for row, tensor in zip(rows, tensors, strict=True):
+            self._seen[id(tensor)] = (weakref.ref(tensor), version_of(tensor), row)
 
     def rows(self, values: Values) -> TensorRows:
         """Return the finished rows, once the step's numbers have arrived; nothing is kept of them.

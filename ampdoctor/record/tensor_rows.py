@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +33,9 @@ KNOWN = (
 """The columns that are known when a tensor is met, in this order."""
 
 _WIDTH = len(KNOWN)
+
+Coded = tuple[list[Any], "NDArray[np.int64]"]
+"""The different values of a column, and by row which of them it is."""
 
 
 class Later(NamedTuple):
@@ -70,8 +73,9 @@ class TensorRows:
     ) -> None:
         self.step = step
         self._known = known
+        self._codes: dict[str, Coded] = {}
         self.numbers, self.counts = measured
-        self._finite = self.numbers[:, 1:4].sum(axis=1) == 0.0
+        self._finite: list[bool] = (self.numbers[:, 1:4].sum(axis=1) == 0.0).tolist()
         self._later: dict[str, list[Any]] = {}
         for late in later:
             self._learn(late, values)
@@ -82,6 +86,20 @@ class TensorRows:
     def column(self, name: str) -> Sequence[Any]:
         """Return one of KNOWN, by row."""
         return self._known[KNOWN.index(name) :: _WIDTH]
+
+    def coded(self, name: str) -> Coded:
+        """Return the same where few values are different: these, and by row which of them."""
+        if name not in self._codes:
+            column = self.column(name)
+            values = list(dict.fromkeys(column))
+            number = {value: code for code, value in enumerate(values)}
+            self._codes[name] = values, np.fromiter(map(number.__getitem__, column), np.int64, len(column))
+        return self._codes[name]
+
+    @cached_property
+    def numel(self) -> NDArray[np.int64]:
+        """Elements, by row."""
+        return np.array(self.column("numel"), np.int64)
 
     @property
     def zeros(self) -> NDArray[np.float64]:
@@ -100,17 +118,18 @@ class TensorRows:
 
     def batch(self) -> pa.RecordBatch:
         """Return the rows as Arrow has them."""
-        columns = self._known_columns() | self._measured() | self._later
-        length = len(self)
-        arrays = [
-            _array(columns[field.name], field) if field.name in columns else pa.nulls(length, field.type)
-            for field in _SCHEMA
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+        columns = self._measured() | self._later
+        return pa.RecordBatch.from_arrays([self._array(field, columns) for field in _SCHEMA], schema=_SCHEMA)
+
+    def _array(self, field: pa.Field, columns: dict[str, Any]) -> pa.Array:
+        if field.name in columns:
+            return _array(columns[field.name], field)
+        known = field.name in KNOWN
+        return _array(self.column(field.name), field) if known else pa.nulls(len(self), field.type)
 
     def _learn(self, late: Later, values: Values) -> None:
         if late.inputs is not None:
-            self.note("inputs_finite", late.row, bool(self._finite[list(late.inputs)].all()))
+            self.note("inputs_finite", late.row, all(map(self._finite.__getitem__, late.inputs)))
         if late.scale is not None:
             self.note("loss_scale", late.row, values.number(late.scale))
         if late.extra is not None:
@@ -128,16 +147,13 @@ class TensorRows:
         self.note(column, rows.start, value)
         self._later[column][rows.start : rows.stop] = [value] * len(rows)
 
-    def _known_columns(self) -> dict[str, Any]:
-        return {"step": np.full(len(self), self.step), **{name: self.column(name) for name in KNOWN}}
-
     def _measured(self) -> dict[str, Any]:
         first, lengths = (self.numbers[:, column].astype(np.int64) for column in (HEADER, HEADER + 1))
-        numel = np.array(self.column("numel"))
-        finite = numel - self.numbers[:, 1:4].sum(axis=1)
+        finite = self.numel - self.numbers[:, 1:4].sum(axis=1)
         return {
-            "zeros": self.zeros, "nan": self.numbers[:, 1], "posinf": self.numbers[:, 2],
-            "neginf": self.numbers[:, 3], "absmax": self.absmax, "subnormal": self._subnormal(first, lengths),
+            "step": np.full(len(self), self.step), "numel": self.numel, "zeros": self.zeros,
+            "nan": self.numbers[:, 1], "posinf": self.numbers[:, 2], "neginf": self.numbers[:, 3],
+            "absmax": self.absmax, "subnormal": self._subnormal(first, lengths),
             "rms": np.sqrt(self.numbers[:, 5] / np.maximum(finite, 1.0)), "exp_lowest": first,
             "exp_counts": pa.ListArray.from_arrays(
                 pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32()), pa.array(self.counts)
@@ -149,7 +165,8 @@ class TensorRows:
         row = np.repeat(np.arange(len(self)), lengths)
         before = np.cumsum(lengths) - lengths
         exponents = first[row] + np.arange(len(row)) - before[row]
-        edges = np.array([_edge(dtype) for dtype in self.column("dtype")])
+        dtypes, dtype = self.coded("dtype")
+        edges = np.array([_edge(name) for name in dtypes])[dtype]
         below = np.where(exponents < edges[row], self.counts, 0)
         found: NDArray[np.float64] = np.bincount(row, weights=below, minlength=len(self)).astype(np.float64)
         return found

@@ -71,9 +71,14 @@ def _fields(value: Any, kind: Any) -> Iterator[Any]:
 def autocast_dtype(device_type: str) -> str | None:
     """Return the autocast dtype in force for `device_type`, None where autocast is off."""
     # Torch knows no autocast for some devices (meta) and would raise.
-    if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+    if not _knows_autocast(device_type) or not torch.is_autocast_enabled(device_type):
         return None
     return dtype_name(torch.get_autocast_dtype(device_type))
+
+
+@cache
+def _knows_autocast(device_type: str) -> bool:
+    return bool(torch.amp.is_autocast_available(device_type))
 
 
 @cache
@@ -84,5 +89,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def version_of(tensor: torch.Tensor) -> int:
     """Return how many times the tensor was changed in place."""
-    # Inference tensors keep no version counter and can't be changed in place outside inference mode.
-    return 0 if tensor.is_inference() else tensor._version
+    try:
+        return tensor._version
+    except RuntimeError:  # an inference tensor keeps no count; outside inference mode it can't be changed in place
+        return 0

@@ -56,7 +56,7 @@ SEAMS: list[tuple[Any, str]] = [
     (Transfer, "ready"),
     (Sites, "path"),
     (Sites, "parameter"),
-    (Sites, "look_up"),
+    (Sites, "names"),
     (modules.ModuleHooks, "arm"),
     (modules.ModuleHooks, "_record_inputs"),
     (modules.ModuleHooks, "_record_outputs"),
@@ -176,7 +176,7 @@ def test_the_training_goes_on_as_if_nothing_had_happened(
 def test_it_may_fail_anywhere_between_forward_and_step(
     recording: Recording, alone: Any, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = _break(monkeypatch, table.StatisticsTable, "measure", first)
+    broken = _break(monkeypatch, table.StatisticsTable, "_block", first)
     with recording.start(every=1, strict=False):
         outcome = _training().run(STEPS)
     assert outcome.differences(alone) == []

@@ -97,7 +97,7 @@ def test_where_memory_runs_out_a_row_is_given_up_and_nothing_else(
         measure(table, row, tensor)
 
     monkeypatch.setattr(StatisticsTable, "measure", short_of_memory)
-    monkeypatch.setattr(tensor_log, "described_as_it_is", lambda _: None)  # as of a tensor on a device
+    monkeypatch.setattr(tensor_log, "places_of", lambda _: None)  # as of a tensor on a device
     model = nn.Linear(2, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with recording.start():

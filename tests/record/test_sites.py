@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ampdoctor.record import sites as sites_module
-from ampdoctor.record.live_objects import live_instances
+from ampdoctor.record.live_objects import live_of_both
 from ampdoctor.record.sites import Sites, variable_name
 from tests.record import models
 
@@ -113,7 +113,7 @@ def test_a_model_that_tries_a_part_of_itself_while_it_is_made(recording: Recordi
 
 def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     model, teacher = nn.Sequential(nn.Linear(1, 1)), nn.Sequential(nn.Linear(1, 1))
-    monkeypatch.setattr(sites_module, "live_instances", lambda _: 1 / 0)
+    monkeypatch.setattr(sites_module, "live_of_both", lambda *_: 1 / 0)
     sites = Sites({"": model, "teacher": teacher})
     assert [sites.path(m) for m in (model, model[0], teacher, teacher[0])] == ["", "0", "teacher", "teacher.0"]
     assert sites.parameter(next(teacher.parameters())) == ("teacher.0", "weight")
@@ -121,13 +121,13 @@ def test_given_roots_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_modules_made_later_are_found_and_searches_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[type] = []
-    find = live_instances
+    find = live_of_both
 
-    def search(kind: type) -> list[Any]:
-        searches.append(kind)
-        return find(kind)
+    def search(first: type, second: type) -> tuple[list[Any], list[Any]]:
+        searches.append(first)
+        return find(first, second)
 
-    monkeypatch.setattr(sites_module, "live_instances", search)
+    monkeypatch.setattr(sites_module, "live_of_both", search)
     sites = Sites()
     kept, names = [], []
     for _ in range(40):

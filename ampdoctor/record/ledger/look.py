@@ -14,7 +14,7 @@ from ampdoctor.record.ledger.holdings import Holdings
 from ampdoctor.record.ledger.ledger import Ledger
 from ampdoctor.record.ledger.rows import allocator_peak_rows, memory_rows, timing_rows
 from ampdoctor.record.ledger.timings import Timings
-from ampdoctor.record.live_objects import live_instances
+from ampdoctor.record.live_objects import live_of_both
 from ampdoctor.record.log import StepLog
 from ampdoctor.record.twin.eager import compiles
 from ampdoctor.record.twin.mode import TimeIsUpError, TwinMode
@@ -150,7 +150,8 @@ class LedgerLook:
 
 def _others() -> Iterator[torch.Tensor]:
     """Yield the tensors that live in this process, but for numbers of ours that wait to be written."""
-    ours = {id(vector) for log in live_instances(StepLog) for vector in log.kept}
-    for tensor in live_instances(torch.Tensor):
+    logs, tensors = live_of_both(StepLog, torch.Tensor)
+    ours = {id(vector) for log in logs for vector in log.kept}
+    for tensor in tensors:
         if id(tensor) not in ours and not tensor.is_meta:
             yield tensor

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ampdoctor.record.stats.torch_ops import flat
 
@@ -15,9 +16,15 @@ if TYPE_CHECKING:
     Described = tuple[int, int, int]
     """What the kernel is told of a tensor: the number of its dtype, its address, its elements."""
 
-    Measure = Callable[[int, int, int, int, int], int]
+    Measure = Callable[[int, int, int, int, int, int, int], int]
     Compare = Callable[[int, int, int, int, int, float, float, int], None]
     Finite = Callable[[int, int], bool]
+    Describe = Callable[[list[Any], tuple[Any, ...], tuple[Any, ...], Any, int], int]
+    Copy = Callable[[int, int, int], None]
+    Note = Callable[..., None]
+
+Places = NDArray[np.int64]
+"""What the kernel is told of several, a row each."""
 
 try:
     from ampdoctor.record.stats import _kernel
@@ -25,11 +32,20 @@ except ImportError:  # there was no compiler where ampdoctor was installed
     measure: Measure | None = None
     compare: Compare | None = None
     finite: Finite | None = None
+    describe: Describe | None = None
+    copy: Copy | None = None
+    subtract: Copy | None = None
+    note_known: Note | None = None
 else:
-    measure, compare, finite = _kernel.measure, _kernel.compare, _kernel.finite
+    measure, compare, finite, describe = _kernel.measure, _kernel.compare, _kernel.finite, _kernel.describe
+    copy, subtract, note_known = _kernel.copy, _kernel.subtract, _kernel.note
 
 _KINDS = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 """The dtypes that the kernel reads, by its number for them."""
+
+DTYPES = tuple(_KINDS)
+CLASSES = (torch.Tensor, torch.nn.Parameter)
+"""What the kernel looks at as it is: other classes may have a say of their own in it."""
 
 
 _NUMBERS = 13
@@ -50,14 +66,14 @@ def readable(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor if tensor.is_contiguous() else flat(tensor.detach()).contiguous()
 
 
-def described_as_it_is(tensor: torch.Tensor) -> Described | None:
-    """Return what the kernel is told of any tensor that it can read without a copy; None of others."""
-    # Asked of each of thousands of tensors in a step: all in one place, what rules out most first.
-    kind = _KINDS.get(tensor.dtype)
-    if kind is None or measure is None or not tensor.is_cpu or not tensor.is_contiguous() or tensor.is_neg():
+def places_of(tensors: list[Any]) -> Places | None:
+    """Return where tensors lie, where the kernel can read each of them without a copy; else None."""
+    places = np.empty((len(tensors), 3), np.int64)
+    if measure is None or describe is None:
         return None
-    data, numel = tensor.data_ptr(), tensor.numel()
-    return (kind, data, numel) if data or not numel else None
+    if describe(tensors, CLASSES, DTYPES, torch.strided, places.ctypes.data) < len(tensors):
+        return None
+    return places
 
 
 def described(tensor: torch.Tensor) -> Described | None:
@@ -90,20 +106,25 @@ def compared(values: torch.Tensor, twin: torch.Tensor, edges: tuple[float, float
 
 def all_finite(tensors: Iterable[torch.Tensor | None]) -> bool:
     """Whether no plain tensor of floating-point numbers on the CPU holds an inf or NaN; of others nothing is said."""
-    known: list[Described] = []
-    others: list[torch.Tensor] = []
-    # There may be hundreds on each step: all that is asked of each is asked in one place.
-    for tensor in tensors:
-        if type(tensor) is not torch.Tensor or not tensor.is_cpu or tensor.layout is not torch.strided:
-            continue
-        kind = _KINDS.get(tensor.dtype)
-        if kind is not None and finite is not None and tensor.is_contiguous() and (data := tensor.data_ptr()):
-            known.append((kind, data, tensor.numel()))
-        elif tensor.is_floating_point() and tensor.numel():
-            others.append(tensor)
-    place = np.array(known, np.int64)
-    if known and finite is not None and not finite(place.ctypes.data, len(known)):
-        return False
+    asked = tensors if isinstance(tensors, list) else list(tensors)
+    places = np.full((len(asked), 3), _UNREADABLE, np.int64)
+    if describe is not None and finite is not None:
+        # There may be hundreds on each step: all that is asked of each is asked in one go.
+        if describe(asked, CLASSES[:1], DTYPES, torch.strided, places.ctypes.data) == len(asked):
+            return bool(finite(places.ctypes.data, len(asked)))
+        known = places[places[:, 0] != _UNREADABLE]
+        if not finite(known.ctypes.data, len(known)):
+            return False
+    unread = (asked[place] for place in np.flatnonzero(places[:, 0] == _UNREADABLE))
+    others = [t for t in unread if type(t) is torch.Tensor and t.is_cpu and t.layout is torch.strided]
+    return _finite_by_torch([t for t in others if t.is_floating_point() and t.numel()])
+
+
+_UNREADABLE = -1
+"""What the kernel says of a tensor that it can't read as it is."""
+
+
+def _finite_by_torch(tensors: list[torch.Tensor]) -> bool:
     with torch.no_grad():
-        sizes = torch._foreach_norm(others, float("inf")) if others else ()
+        sizes = torch._foreach_norm(tensors, float("inf")) if tensors else ()
         return all(bool(torch.isfinite(s)) for s in sizes)

@@ -28,8 +28,9 @@ def fast_vector(tensor: torch.Tensor) -> torch.Tensor:
 def _by_kernel(described: Described) -> torch.Tensor:
     tensor = np.array(described, np.int64)
     row, bins, vector = np.empty(HEADER + 2), np.empty(EXTRA - HEADER, np.int64), np.zeros(EXTRA)
-    addresses = (row.ctypes.data, bins.ctypes.data)
-    count = cpu.measure(tensor.ctypes.data, 1, torch.get_num_threads(), *addresses)  # type: ignore[misc]
+    start = np.empty(1, np.int64)
+    addresses = (row.ctypes.data, start.ctypes.data, bins.ctypes.data)
+    count = cpu.measure(tensor.ctypes.data, 1, torch.get_num_threads(), *addresses, 0)  # type: ignore[misc]
     vector[:HEADER] = row[:HEADER]
     if count:
         first = HEADER + int(row[HEADER]) - LOWEST

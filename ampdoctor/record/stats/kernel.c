@@ -6,7 +6,9 @@
 
 #include <pthread.h>
 
+#include "describe.h"
 #include "finite.h"
+#include "note.h"
 #include "pairs.h"
 #include "scan.h"
 
@@ -73,16 +75,11 @@ static void share_out(Share *whole, int threads) {
     free(work);
 }
 
-/* The same, while other threads of Python go on where that is worth it. */
-static void share_out_aside(Share *whole, long threads) {
-    if (whole->to < CHUNK) { /* others would hardly get anything done meanwhile */
-        share_out(whole, 1);
-        return;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    share_out(whole, threads > MAX_THREADS ? MAX_THREADS : (int)threads);
-    Py_END_ALLOW_THREADS
-}
+/* Elements from which on other threads of Python go on meanwhile: of fewer they would hardly get anything done, and who
+   lets them may wait for long. */
+enum { WORTH_LETTING_GO = 1 << 15 };
+
+static int at_most(long threads) { return threads > MAX_THREADS ? MAX_THREADS : (int)threads; }
 
 /* Write the numbers that head a row, and the bins between the first and last that hold any; returns how many. */
 static int64_t put(const Statistics *found, double *row, int64_t *bins) {
@@ -98,41 +95,53 @@ static int64_t put(const Statistics *found, double *row, int64_t *bins) {
     return end - first;
 }
 
-/* Whether (kind, address, elements) can be no tensor; an exception is set then. */
-static int is_wrong(const int64_t *tensor) {
-    if (tensor[0] >= FP32 && tensor[0] <= BF16 && tensor[2] >= 0) return 0;
-    PyErr_SetString(PyExc_ValueError, "no such kind or size");
-    return 1;
+/* Where the findings of several tensors go: a row of COLUMNS for each, its bins from `used` on, and where these start. */
+typedef struct {
+    double *rows;
+    int64_t *bins, *starts, used;
+} Findings;
+
+/* Look at `count` tensors. */
+static void look_at_all(const int64_t *tensors, long long count, int threads, Findings *into) {
+    for (long long n = 0; n < count; n++) {
+        const int64_t *tensor = tensors + 3 * n;
+        Share whole;
+        memset(&whole, 0, sizeof whole);
+        whole.kind = (Kind)tensor[0], whole.data = (const void *)(intptr_t)tensor[1], whole.to = tensor[2];
+        share_out(&whole, threads);
+        into->starts[n] = into->used;
+        into->used += put(&whole.found, into->rows + COLUMNS * n, into->bins + into->used);
+    }
 }
 
-/* measure(tensors, count, threads, rows, bins): `tensors` is the address of (kind, address, elements) as int64, `rows`
-   that of COLUMNS doubles for each and `bins` that of room for BINS int64 for each. Returns the bins written. */
+/* measure(tensors, count, threads, rows, starts, bins, used): `tensors` is the address of (kind, address, elements) as
+   int64; at the others is room for COLUMNS doubles, for an int64 and, from the `used`-th on, for BINS int64 for each.
+   Returns the bins used by then. */
 static PyObject *py_measure(PyObject *module, PyObject *const *args, Py_ssize_t given) {
     (void)module;
-    if (given != 5) {
-        PyErr_SetString(PyExc_TypeError, "measure(tensors, count, threads, rows, bins)");
+    if (given != 7) {
+        PyErr_SetString(PyExc_TypeError, "measure(tensors, count, threads, rows, starts, bins, used)");
         return NULL;
     }
     const int64_t *tensors = PyLong_AsVoidPtr(args[0]);
     long long count = PyLong_AsLongLong(args[1]);
     long threads = PyLong_AsLong(args[2]);
-    double *rows = PyLong_AsVoidPtr(args[3]);
-    int64_t *bins = PyLong_AsVoidPtr(args[4]), written = 0;
+    Findings into = {PyLong_AsVoidPtr(args[3]), PyLong_AsVoidPtr(args[5]), PyLong_AsVoidPtr(args[4]), PyLong_AsLongLong(args[6])};
     if (PyErr_Occurred()) return NULL;
-    if (tensors == NULL || rows == NULL || bins == NULL) {
+    if (tensors == NULL || into.rows == NULL || into.bins == NULL || into.starts == NULL) {
         PyErr_SetString(PyExc_ValueError, "no such place");
         return NULL;
     }
-    for (long long n = 0; n < count; n++) {
-        const int64_t *tensor = tensors + 3 * n;
-        if (is_wrong(tensor)) return NULL;
-        Share whole;
-        memset(&whole, 0, sizeof whole);
-        whole.kind = (Kind)tensor[0], whole.data = (const void *)(intptr_t)tensor[1], whole.to = tensor[2];
-        share_out_aside(&whole, threads);
-        written += put(&whole.found, rows + COLUMNS * n, bins + written);
+    int64_t elements = elements_of(tensors, count);
+    if (elements < 0) return NULL;
+    if (elements < WORTH_LETTING_GO) {
+        look_at_all(tensors, count, 1, &into);
+        return PyLong_FromLongLong(into.used);
     }
-    return PyLong_FromLongLong(written);
+    Py_BEGIN_ALLOW_THREADS
+    look_at_all(tensors, count, at_most(threads), &into);
+    Py_END_ALLOW_THREADS
+    return PyLong_FromLongLong(into.used);
 }
 
 /* compare(kind, data, twin, elements, threads, edge, edge of the twin, out): `out` is the address of NUMBERS doubles. */
@@ -154,7 +163,11 @@ static PyObject *py_compare(PyObject *module, PyObject *const *args, Py_ssize_t 
         return NULL;
     }
     whole.kind = (Kind)kind;
-    if (whole.to) share_out_aside(&whole, threads);
+    if (whole.to) {
+        Py_BEGIN_ALLOW_THREADS
+        share_out(&whole, at_most(threads));
+        Py_END_ALLOW_THREADS
+    }
     write_comparison(&whole.compared, whole.to, out);
     Py_RETURN_NONE;
 }
@@ -173,8 +186,7 @@ static PyObject *py_finite(PyObject *module, PyObject *const *args, Py_ssize_t g
         PyErr_SetString(PyExc_ValueError, "no such place");
         return NULL;
     }
-    for (long long n = 0; n < count; n++)
-        if (is_wrong(tensors + 3 * n)) return NULL;
+    if (elements_of(tensors, count) < 0) return NULL;
     int finite = 1;
     Py_BEGIN_ALLOW_THREADS
     for (long long n = 0; n < count && finite; n++)
@@ -184,6 +196,10 @@ static PyObject *py_finite(PyObject *module, PyObject *const *args, Py_ssize_t g
 }
 
 static PyMethodDef methods[] = {
+    {"copy", (PyCFunction)(void (*)(void))py_copy, METH_FASTCALL, "Copy tensors of FP32 to memory, one after another."},
+    {"describe", (PyCFunction)(void (*)(void))py_describe, METH_FASTCALL, "Write where tensors lie."},
+    {"note", (PyCFunction)(void (*)(void))py_note, METH_FASTCALL, "Note what is known of tensors."},
+    {"subtract", (PyCFunction)(void (*)(void))py_subtract, METH_FASTCALL, "Subtract tensors of FP32 from such a copy."},
     {"compare", (PyCFunction)(void (*)(void))py_compare, METH_FASTCALL, "Write how a tensor compares with its twin."},
     {"finite", (PyCFunction)(void (*)(void))py_finite, METH_FASTCALL, "Whether all elements of tensors are finite."},
     {"measure", (PyCFunction)(void (*)(void))py_measure, METH_FASTCALL, "Write the statistics of tensors."},
@@ -192,4 +208,4 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_kernel", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__kernel(void) { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__kernel(void) { return know_names() && know_more_names() ? PyModule_Create(&definition) : NULL; }

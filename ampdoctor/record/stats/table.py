@@ -13,8 +13,6 @@ from ampdoctor.record.stats.layout import EXTRA, HEADER, decode
 from ampdoctor.record.stats.torch_ops import statistics_vector
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     Vector = NDArray[np.float64]
@@ -24,6 +22,9 @@ COLUMNS = HEADER + 2
 
 _BINS = EXTRA - HEADER
 _ONE = struct.Struct("=3q")
+FEW = 8
+"""Tensors that are measured at once where modules are called."""
+
 _ROWS = 256
 """Rows that memory is taken for at a time."""
 
@@ -48,28 +49,40 @@ class _Block:
         self.rows = np.zeros((size, COLUMNS))
         self.starts = np.zeros(size, np.int64)
         self.bins = np.empty(size * _BINS, np.int64)
-        self.tensors = np.empty((size, 3), np.int64)
         self.used = 0
-        self._memory = self.tensors.data
-        self._addresses = self.tensors.ctypes.data, self.rows.ctypes.data, self.bins.ctypes.data
+        self._few = np.empty((FEW, 3), np.int64)
+        self._memory = self._few.data
+        self._at = self._few.ctypes.data
+        self._addresses = self.rows.ctypes.data, self.starts.ctypes.data, self.bins.ctypes.data
 
-    def measure(self, place: int, described: Sequence[tuple[int, int, int]]) -> None:
-        count = len(described)
-        if count == 1:
-            _ONE.pack_into(self._memory, 0, *described[0])  # a fifth of what numpy takes for one
-        else:
-            self.tensors[:count] = described
-        tensors, rows, bins = self._addresses
-        row = rows + 8 * COLUMNS * place
-        written = cpu.measure(tensors, count, torch.get_num_threads(), row, bins + 8 * self.used)  # type: ignore[misc]
-        self._note(place, count, written)
+    def measure(self, place: int, tensors: int, count: int) -> None:
+        """Take the statistics of `count` tensors, described at the address `tensors`."""
+        rows, starts, bins = self._addresses
+        self.used = cpu.measure(  # type: ignore[misc]
+            tensors, count, torch.get_num_threads(), rows + 8 * COLUMNS * place, starts + 8 * place, bins, self.used
+        )
+
+    def measure_few(self, place: int, tensors: list[torch.Tensor]) -> int:
+        """Take those of at most FEW tensors; returns where they are described, 0 where one can't be read as it is."""
+        count, at = len(tensors), self._at
+        if cpu.measure is None or cpu.describe is None:
+            return 0
+        if cpu.describe(tensors, cpu.CLASSES, cpu.DTYPES, torch.strided, at) < count:
+            return 0
+        self.measure(place, at, count)
+        return at
+
+    def measure_one(self, place: int, described: cpu.Described) -> None:
+        _ONE.pack_into(self._memory, 0, *described)  # a fifth of what numpy takes for one
+        self.measure(place, self._at, 1)
 
     def put(self, place: int, vector: Vector) -> None:
         found = decode(vector)
         count = len(found.exp_counts)
         self.bins[self.used : self.used + count] = found.exp_counts
         self.rows[place] = [*vector[:HEADER], found.exp_lowest, count]
-        self._note(place, 1, count)
+        self.starts[place] = self.used
+        self.used += count
 
     def takes(self, row: int, count: int) -> bool:
         """Whether there is room for `count` rows from `row` on."""
@@ -78,14 +91,6 @@ class _Block:
     def end_at(self, row: int) -> None:
         """Let the next block begin with `row`."""
         self.rows, self.starts = self.rows[: row - self.first], self.starts[: row - self.first]
-
-    def _note(self, place: int, count: int, written: int) -> None:
-        if count == 1:
-            self.starts[place] = self.used
-        else:
-            ends = np.cumsum(self.rows[place : place + count, HEADER + 1].astype(np.int64))
-            self.starts[place : place + count] = self.used + np.concatenate([[0], ends[:-1]])
-        self.used += written
 
 
 class StatisticsTable:
@@ -99,18 +104,28 @@ class StatisticsTable:
 
     def measure(self, row: int, tensor: torch.Tensor) -> None:
         """Fill a row with the statistics of a tensor on the CPU."""
+        block = self._block(row, 1)
+        if block.measure_few(row - block.first, [tensor]):
+            return
         readable = cpu.readable(tensor)
         described = None if readable is None else cpu.described(readable)
-        block = self._block(row, 1)
         if described is not None:
-            block.measure(row - block.first, [described])
+            block.measure_one(row - block.first, described)
         else:
             block.put(row - block.first, statistics_vector(tensor).numpy())
 
-    def measure_all(self, row: int, described: Sequence[tuple[int, int, int]]) -> None:
+    def measure_few(self, row: int, tensors: list[torch.Tensor]) -> int:
+        """Fill the rows from `row` on with the statistics of at most FEW tensors.
+
+        Returns the address where the kernel has described them; 0 where it can't read all of them as they are.
+        """
+        block = self._block(row, len(tensors))
+        return block.measure_few(row - block.first, tensors)
+
+    def measure_all(self, row: int, places: cpu.Places) -> None:
         """Fill the rows from `row` on with the statistics of tensors that the kernel reads as they are."""
-        block = self._block(row, len(described))
-        block.measure(row - block.first, described)
+        block = self._block(row, len(places))
+        block.measure(row - block.first, places.ctypes.data, len(places))
 
     def filled(self, rows: int, later: dict[int, Vector]) -> Measured:
         """Return the first `rows` rows; those of `later` hold the vectors (`layout`) that have arrived by now."""

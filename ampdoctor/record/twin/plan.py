@@ -124,20 +124,20 @@ class Knowledge:
         return sorted(self._losing, key=lambda m: -self._losing[m])
 
     def _tensors(self, tensors: TensorRows) -> None:
-        dtypes, roles = tensors.column("dtype"), np.array(tensors.column("role"))
-        numel = np.array(tensors.column("numel"))
+        (dtypes, dtype), (roles, role), numel = tensors.coded("dtype"), tensors.coded("role"), tensors.numel
         # Without modules nothing is seen of the forward; but gradients are cast to half on their way.
-        narrow = [cast or dtype for cast, dtype in zip(tensors.column("cast_to"), dtypes, strict=True)]
-        last = next((dtype for dtype in reversed(narrow) if dtype in HALF_DTYPES), None)
+        narrow = zip(reversed(tensors.column("cast_to")), reversed(tensors.column("dtype")), strict=True)
+        last = next((name for cast, own in narrow if (name := cast or own) in HALF_DTYPES), None)
         if last is not None:
             self.half = "fp16" if last == "float16" else "bf16"
-        gradients = np.isin(roles, _GRADIENTS)
+        gradients = np.array([name in _GRADIENTS for name in roles])[role]
         scales = np.array([scale or self._hand_made for scale in tensors.loss_scale])
         self._largest = float((tensors.absmax / scales)[gradients].max(initial=self._largest))
-        counted = gradients | (roles == "activation")
-        size = float((numel * np.array([_bytes(dtype) for dtype in dtypes]))[counted].sum())
+        counted = gradients | np.array([name == "activation" for name in roles])[role]
+        size = float((numel * np.array([_bytes(name) for name in dtypes])[dtype])[counted].sum())
         self._bytes[tensors.step] = self._bytes.get(tensors.step, 0.0) + size
-        cast = (roles == "grad_output") & np.array([dtype in HALF_DTYPES for dtype in dtypes])
+        cast = np.array([name == "grad_output" for name in roles])[role]
+        cast &= np.array([name in HALF_DTYPES for name in dtypes])[dtype]
         halves = int(numel[cast].sum())
         if halves:
             self._zeros, self._halves = int(tensors.zeros[cast].sum()), halves

@@ -57,8 +57,14 @@ class _Recorded:
         self.zeros = np.array([row.zeros for row in known])
         self.loss_scale = [row.loss_scale for row in known]
 
+        self.numel = np.array([row.numel for row in known])
+
     def column(self, name: str) -> list[Any]:
         return [getattr(row, name) for row in self._known]
+
+    def coded(self, name: str) -> tuple[list[str], Any]:
+        different, codes = np.unique(self.column(name), return_inverse=True)
+        return different.tolist(), codes
 
 
 def _gradients() -> RunBuilder:
