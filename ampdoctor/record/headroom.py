@@ -60,7 +60,7 @@ def fits(tensors: Iterable[torch.Tensor]) -> bool:
 
 
 _NEXT_TO_NOTHING = 64
-"""Copies that fitted so many times a moment ago need no new look, which reads three files; what was promised since counts
+"""Copies that fitted so often a moment ago need no new look, which reads three files; what was promised since counts
 as taken. The training itself can hardly take 63 times as much within `_SHORTLY_S`: memory is filled with some GB/s."""
 
 _SHORTLY_S = 1.0

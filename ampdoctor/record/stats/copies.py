@@ -9,7 +9,6 @@ import torch
 
 from ampdoctor.record.stats import cpu
 
-
 MOST_ELEMENTS = 1 << 20
 """Elements that are copied into one piece at most. Many small tensors gain by it; of few large ones the memory is what
 takes time, and a piece as large as the model, made anew for each step, takes more of both."""
@@ -42,7 +41,7 @@ class Copy:
 
 
 def copied(tensors: list[torch.Tensor]) -> Copy | None:
-    """Return copies of tensors; None where they are large or empty, or not all FP32, on the host and in one piece each."""
+    """Return copies of tensors; None where they are large or empty, or not all FP32, on the host and contiguous."""
     places = cpu.places_of(tensors) if tensors else None
     if places is None or places[:, 0].any() or cpu.copy is None:
         return None
