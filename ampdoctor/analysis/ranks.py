@@ -25,6 +25,9 @@ KINDS = (BROKEN_LOSS, BROKEN_GRADIENTS, SKIPPED, SCALE)
 
 _BROKEN = frozenset({BROKEN_GRADIENTS, BROKEN_LOSS})
 
+UNSCALED = 1.0
+"""Loss scale of what nobody scales."""
+
 Fact = float
 """A loss scale, or whether something is so (a bool)."""
 
@@ -54,6 +57,9 @@ def differences(run: Run) -> tuple[Difference, ...]:
     if len(run.ranks) < 2:
         return ()
     facts = {rank: _facts(run.of_rank(rank)) for rank in run.ranks}
+    if any(known[SCALE] for known in facts.values()):
+        for known in facts.values():  # a rank that scales nothing beside ranks that do
+            known[SCALE] = known[SCALE] or dict.fromkeys(known[SKIPPED], UNSCALED)
     found = (_difference(kind, {rank: known[kind] for rank, known in facts.items()}) for kind in KINDS)
     return tuple(difference for difference in found if difference is not None)
 

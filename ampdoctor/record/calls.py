@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ampdoctor.record.backward import BackwardReader
 from ampdoctor.record.call_log import CallLog
@@ -19,14 +18,13 @@ from ampdoctor.record.log import Outcome
 from ampdoctor.record.optimizer_rows import describe
 from ampdoctor.record.patching import Patches
 from ampdoctor.record.quiet import in_backward
+from ampdoctor.record.step_hooks import StepHooks
 from ampdoctor.record.tensors import tensors_in
 from ampdoctor.record.watch import WATCHERS
 from ampdoctor.record.watch.own_scalers import OwnScalers
 from ampdoctor.record.watch.penalty_gradients import PenaltyGradients
 
 if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
-
     from ampdoctor.record.scaler import ScalerEvents
     from ampdoctor.record.state import State
     from ampdoctor.record.step_ends import StepEnds
@@ -47,7 +45,8 @@ class CallWatch:
         self._compiled = CompiledSteps(state.guarded(self.untold))
         own_scalers = OwnScalers(state, self._log, scalers, ends, self._meet)
         self._watchers = [self._penalties, own_scalers, *(watcher(state, self._log) for watcher in WATCHERS)]
-        self._handles: list[RemovableHandle] = []
+        before, after = map(state.guarded, (self._before_optimizer_step, self._after_optimizer_step))
+        self.step_hooks = StepHooks(before, after)
         self._described: set[str] = set()
 
     def install(self) -> None:
@@ -72,10 +71,7 @@ class CallWatch:
         self._clips.install(self._patches)
         for watcher in self._watchers:
             watcher.install(self._patches)
-        self._handles = [
-            register_optimizer_step_pre_hook(safe(self._before_optimizer_step)),
-            register_optimizer_step_post_hook(safe(self._after_optimizer_step)),
-        ]
+        self.step_hooks.install()
 
     def noted(self, error: BaseException) -> None:
         """Take note of an exception that passes a place of ours."""
@@ -89,10 +85,8 @@ class CallWatch:
             self._ends.untold()
 
     def remove(self) -> None:
-        """Take everything off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        """Take everything off, from within an optimizer's step all but the hooks that torch is going through."""
+        self.step_hooks.remove()
         self._patches.undo()
         for watcher in self._watchers:
             watcher.remove()

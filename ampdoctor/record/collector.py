@@ -17,6 +17,9 @@ _BY_GENERATION = sys.version_info < (3, 14)
 
 _NEVER = 1 << 30
 
+_MOST = 2**31 - 1
+"""What the collector takes for a threshold at most."""
+
 _OURS = 10
 """Objects that are made on an examined step for one that the training would make."""
 
@@ -34,9 +37,10 @@ class Collector:
             self._hold()
 
     def _hold(self) -> None:
-        if _BY_GENERATION and gc.isenabled():
-            youngest, _, oldest = self._before = gc.get_threshold()
-            gc.set_threshold(_OURS * youngest, _NEVER, oldest)
+        if not _BY_GENERATION or not gc.isenabled() or gc.get_threshold()[1] == _NEVER:  # another recorder has it wait
+            return
+        youngest, _, oldest = self._before = gc.get_threshold()
+        gc.set_threshold(_held(youngest), _NEVER, oldest)
 
     def let_go(self) -> None:
         """Have it look again as the user wants it to."""
@@ -44,8 +48,13 @@ class Collector:
             return
         youngest, middle, oldest = self._before
         self._before = None
-        if gc.get_threshold() != (_OURS * youngest, _NEVER, oldest):
+        if gc.get_threshold() != (_held(youngest), _NEVER, oldest):
             return  # the user has changed it meanwhile
         gc.set_threshold(youngest, middle, oldest)
         if gc.isenabled() and gc.get_count()[1] > middle:
             gc.collect(1)
+
+
+def _held(youngest: int) -> int:
+    """Return what the threshold of the youngest is in the meantime."""
+    return min(_OURS * youngest, _MOST)

@@ -153,6 +153,7 @@ class Recorder:
     def stop(self, *, exception: str | None = None) -> None:
         """Write what is left, take every hook off and complete the run folder."""
         if not self._state.active:
+            self._calls.step_hooks.remove()  # given up within a step, when they could not go
             return
         self._stopped = True
         with self._guard:

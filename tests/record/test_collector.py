@@ -75,3 +75,27 @@ def test_a_collector_that_the_user_has_switched_off_stays_off() -> None:
     assert gc.get_threshold() == before
     collector.let_go()
     assert not gc.isenabled()
+
+
+@pytest.mark.parametrize("youngest", [2**31 - 1, 2**28, 0])
+def test_whatever_the_user_has_set_it_is_put_back(youngest: int) -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(youngest, 7, 9)
+    try:
+        collector = Collector()
+        collector.turn(many=True)
+        collector.let_go()
+        assert gc.get_threshold() == (youngest, 7, 9)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_two_at_a_time_leave_it_as_it_was() -> None:
+    before = gc.get_threshold()
+    one, other = Collector(), Collector()
+    for _ in range(12):
+        one.turn(many=True)
+        other.turn(many=True)
+    one.let_go()
+    other.let_go()
+    assert gc.get_threshold() == before

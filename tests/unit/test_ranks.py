@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ampdoctor.analysis.ranks import BROKEN_LOSS, SCALE, SKIPPED, differences, differing_ranks
+from ampdoctor.analysis.ranks import BROKEN_LOSS, SCALE, SKIPPED, UNSCALED, differences, differing_ranks
 from ampdoctor.engine import diagnose
 from ampdoctor.finding import Severity
 from ampdoctor.trace.builder import RunBuilder
@@ -50,8 +50,16 @@ def test_another_loss_scale_is_named() -> None:
     assert (found.kind, found.ranks, found.fact) == (SCALE, (2,), 4.0)
 
 
+def test_a_rank_that_scales_nothing_differs_from_those_that_do() -> None:
+    bare = RunBuilder().step(loss=1.0).step(loss=1.0)
+    run = _rank().beside(_rank(), bare).build()
+    (found,) = differences(run)
+    assert (found.kind, found.ranks, found.fact) == (SCALE, (2,), UNSCALED)
+    assert differing_ranks(run) == (2,)
+
+
 def test_steps_that_one_rank_has_not_reached_are_not_compared() -> None:
-    assert differences(RunBuilder().step(loss=1.0).beside(_rank(loss=math.nan)).build()) == ()
+    assert differences(RunBuilder().step(loss=1.0, loss_scale=8.0).beside(_rank(loss=math.nan)).build()) == ()
 
 
 def test_an_overflow_that_all_ranks_skip_is_a_note() -> None:
