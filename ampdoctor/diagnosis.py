@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.code_lines import CodeLines
 from ampdoctor.analysis.ranks import differing_ranks
 from ampdoctor.finding import Severity
 
@@ -124,6 +125,7 @@ class Diagnosis:
         ignored: findings that the user accepts.
         examined: what this rests on.
         notices: what the user should know of the settings, in sentences.
+        lines: where the training is, for findings that name no line of their own.
     """
 
     run: str
@@ -136,6 +138,7 @@ class Diagnosis:
     ignored: tuple[Ignored, ...] = ()
     examined: Examined = field(default_factory=lambda: Examined(0, 0, 0, 0))
     notices: tuple[str, ...] = ()
+    lines: CodeLines = field(default_factory=CodeLines)
 
     @property
     def faults(self) -> tuple[Finding, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.code_lines import CodeLines
 from ampdoctor.analysis.forward.forward_reach import harmed_steps
 from ampdoctor.analysis.ranks import differing_ranks
 from ampdoctor.causes import root_findings
@@ -56,6 +57,7 @@ def diagnose(run: Run, config: Config | None = None, rules: Sequence[Rule] | Non
         ignored=ignored,
         examined=Examined.of(run),
         notices=config.notices(said.findings),
+        lines=CodeLines.of(run),
     )
 
 

@@ -122,4 +122,4 @@ class Finding:
     def fingerprint(self) -> str:
         """Identity across runs: the rule, the sites and the source line, without steps or values."""
         parts = (self.code, self.name, *sorted(self.location.sites), self.location.source or "")
-        return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:16]
+        return hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:16]

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from ampdoctor.config import Config
 
+JUDGE = "ampdoctor-judge"
+"""Under this name the server's `extensions` hold the judge, for whoever ends the server to close."""
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
     <head>{%metas%}<title>{%title%}</title>{%favicon%}{%css%}</head>
@@ -41,8 +44,12 @@ def make_app(
         token: secret that every request must bring; None for none.
         host: the name under which it is served.
         config: settings of the diagnosis.
+
+    Returns:
+        The app; who is done with it closes `app.server.extensions[JUDGE]`.
     """
-    desk = Desk(Library(root), Judge(config), lang)
+    judge = Judge(config)
+    desk = Desk(Library(root), judge, lang)
     pages = discover()
     app = Dash(
         __name__, title="ampdoctor", update_title="", serve_locally=True, suppress_callback_exceptions=True,
@@ -55,6 +62,7 @@ def make_app(
         return frame(pages, desk.words(asked), routing.home_of(desk))
 
     app.layout = layout
+    app.server.extensions[JUDGE] = judge
     routing.register(app, desk, pages)
     for page in pages:
         page.register(app, desk)

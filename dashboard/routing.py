@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor_dashboard.data.library import ITSELF, Kind
+from ampdoctor_dashboard.pages.base import Context, chosen
 from ampdoctor_dashboard.shell import TICK_MS
 from ampdoctor_dashboard.view import View
 from ampdoctor_dashboard.widgets.badges import BAD, GOOD, PLAIN, WARN, badge
@@ -41,12 +42,26 @@ def register(app: Dash, desk: Desk, pages: Sequence[Page]) -> None:
     def show(pathname: str | None, values: dict[str, str] | None, shown: list[str] | None) -> Any:
         if values is None:
             return no_update, no_update
-        view = View.of(values)
         path = (pathname or "/").strip("/") or home
+        page = by_path.get(path)
+        if page and page.needs_run and not values.get("run"):
+            values = {**values, "run": _newest(desk) or ""}
+        view = View.of(values)
         key = [path, view.run, view.rank, view.lang]
         if key == shown:
             return no_update, no_update
-        return _page(by_path.get(path), desk, values), key
+        return _page(page, desk, values), key
+
+    @app.callback(
+        Output("view", "data", allow_duplicate=True),
+        Input("shown", "data"),
+        State("view", "data"),
+        prevent_initial_call=True,
+    )
+    def take_newest(shown: list[str] | None, values: dict[str, str] | None) -> Any:
+        page = by_path.get(shown[0]) if shown else None
+        newest = _newest(desk) if page and page.needs_run and not View.of(values).run else None
+        return chosen(run=newest) if newest else no_update
 
     @app.callback(
         Output("version", "data"),
@@ -87,12 +102,25 @@ def _page(page: Page | None, desk: Desk, values: dict[str, str]) -> Component:
     try:
         if page is None:
             raise AmpDoctorError(words("there is no such page"), hint=words("choose one on the left"))
-        context = desk.context(values if page.needs_run else {**values, "run": ""})
+        if page.needs_run and not View.of(values).run and not desk.library.is_run:
+            return _without_run(desk, words)
+        context = desk.context(values) if page.needs_run else Context(View.of(values), words, None, desk)
         if page.needs_run:
             context.run.refresh()
         return page.layout(context)
     except AmpDoctorError as error:
         return problem(error, words)
+
+
+def _newest(desk: Desk) -> str | None:
+    """Return the run that is shown where none was chosen; None where there is none, or where the folder is a run."""
+    return None if desk.library.is_run else desk.newest
+
+
+def _without_run(desk: Desk, words: Words) -> Component:
+    """Return what a page says where there is no run to show."""
+    error = AmpDoctorError(words("This folder holds no run yet."), hint=words("Record one: ampdoctor run train.py"))
+    return problem(error, words, color="gray")
 
 
 def _badge(opened: OpenedRun, words: Words) -> Component:
@@ -124,11 +152,12 @@ def _choices(app: Dash, desk: Desk) -> None:
         Input("shown", "data"),
         State("view", "data"),
     )
-    def offer(_: object, values: dict[str, str] | None) -> Any:
+    def offer(shown: list[str] | None, values: dict[str, str] | None) -> Any:
         view = View.of(values)
+        of_page = shown[1] if shown else ""
         runs = [e.id for e in desk.library.entries() if e.kind is Kind.RUN]
         names = [{"value": i, "label": desk.library.root.name if i == ITSELF else i} for i in runs]
-        chosen = view.run or (ITSELF if desk.library.is_run else None)
+        now = view.run or of_page or (ITSELF if desk.library.is_run else None)
         try:
             opened = desk.context(values).opened
         except AmpDoctorError:
@@ -136,7 +165,7 @@ def _choices(app: Dash, desk: Desk) -> None:
         ranks = [{"value": str(r), "label": f"rank {r}"} for r in opened.ranks] if opened else []
         rank = str(opened.rank) if opened else None
         style = {} if len(ranks) > 1 else {"display": "none"}
-        return names, chosen if chosen in runs else None, ranks, rank, style, desk.words(view).lang
+        return names, now if now in runs else None, ranks, rank, style, desk.words(view).lang
 
 
 def _in_the_browser(app: Dash) -> None:

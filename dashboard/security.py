@@ -71,7 +71,8 @@ def guard(server: Flask, token: str | None, scripts: Sequence[str], host: str = 
         given = request.args.get("token")
         if given is not None and _same(given, token):
             return _let_in(token)
-        return None if _same(request.cookies.get(COOKIE, ""), token) or _same(_bearer(), token) else _refused(_REFUSAL)
+        held = (request.cookies.get(_cookie(), ""), _bearer())
+        return None if any(_same(one, token) for one in held) else _refused(_REFUSAL)
 
     @server.after_request
     def tell(response: Response) -> Response:
@@ -87,8 +88,17 @@ def _let_in(token: str) -> AnyResponse:
     left = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
     query = urlencode(left)
     response = redirect(request.path + (f"?{query}" if query else ""))
-    response.set_cookie(COOKIE, token, httponly=True, samesite="Strict")
+    response.set_cookie(_cookie(), token, httponly=True, samesite="Strict")
     return response
+
+
+def _cookie() -> str:
+    """Return the name of the cookie: browsers give those of one port to all others of the same host."""
+    try:
+        port = urlsplit(f"//{request.headers.get('Host', '')}").port
+    except ValueError:
+        port = None
+    return f"{COOKIE}-{port or 80}"
 
 
 def _asked_host() -> str:

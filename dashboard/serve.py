@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import webbrowser
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import waitress
-from ampdoctor_dashboard.app import make_app
+from ampdoctor_dashboard.app import JUDGE, make_app
 from ampdoctor_dashboard.security import check_host
 from ampdoctor_dashboard.words import check_language
 
@@ -67,6 +68,7 @@ def serve(root: Path, how: Serving, tell: Callable[[str], None], config: Config 
     sys.setswitchinterval(SWITCH_S)
     listening = _listen(how.host, how.port)
     app = make_app(root, lang=how.lang, token=how.token, host=how.host, config=config)
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # a page asks for more at once than there are threads
     server = waitress.create_server(app.server, sockets=[listening], threads=THREADS, ident="ampdoctor")
     address = _address(how, listening.getsockname()[1])
     tell(address)
@@ -76,6 +78,7 @@ def serve(root: Path, how: Serving, tell: Callable[[str], None], config: Config 
         server.run()
     finally:
         server.close()
+        app.server.extensions[JUDGE].close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

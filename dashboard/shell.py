@@ -54,12 +54,19 @@ def _header(words: Words) -> Component:
                 html.Div([html.Span(className="mark"), html.Span("ampdoctor", className="name")], className="brand"),
                 dmc.Select(
                     id="choose-run", searchable=True, placeholder=words("choose a run"), w=320, size="xs",
+                    allowDeselect=False,
                     nothingFoundMessage=words("no such run"), **_named(words("run")),
                 ),
-                dmc.Select(id="choose-rank", w=110, size="xs", style={"display": "none"}, **_named(words("rank"))),
+                dmc.Select(
+                    id="choose-rank", w=110, size="xs", allowDeselect=False, style={"display": "none"},
+                    **_named(words("rank")),
+                ),
                 html.Div(id="live", role="status"),
                 html.Div(className="spring"),
-                dmc.Select(id="choose-lang", data=languages, w=110, size="xs", **_named(words("language"))),
+                dmc.Select(
+                    id="choose-lang", data=languages, w=110, size="xs", allowDeselect=False,
+                    **_named(words("language")),
+                ),
                 dmc.ActionIcon(
                     html.Span(className="icon icon-theme"), id="toggle-theme", variant="default", size="md",
                     **_named(words("light or dark")),

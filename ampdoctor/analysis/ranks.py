@@ -66,6 +66,8 @@ def differences(run: Run) -> tuple[Difference, ...]:
 
 def differing_ranks(run: Run) -> tuple[int, ...]:
     """Return one rank for each kind of difference, of those that stand out and are not what `run` itself shows."""
+    if len(run.ranks) < 2:
+        return ()
     shown = run.ranks[0]
     chosen = (next((r for r in (*d.ranks, *d.others) if r != shown), None) for d in differences(run))
     return tuple(dict.fromkeys(rank for rank in chosen if rank is not None))

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from ampdoctor.analysis.wording import counted
-from ampdoctor.cli.baselines import baseline_of_good, judged, write_baseline
-from ampdoctor.cli.check import ONE_RUN
+from ampdoctor.cli.baselines import ONE_RUN, baseline_of_good, judged, write_baseline
 from ampdoctor.config import load_config
 from ampdoctor.report.terminal import console, tell
 

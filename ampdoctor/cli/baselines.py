@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ampdoctor.diagnosis import Diagnosis
     from ampdoctor.trace.run import Run
 
+ONE_RUN = "it is of 1 run: how much its numbers differ from run to run is not known. Give several runs for that"
+
 
 def judged(path: Path, config: Config) -> tuple[Run, Diagnosis]:
     """Open and diagnose the run in the folder `path`."""

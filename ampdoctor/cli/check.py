@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ampdoctor import gate
-from ampdoctor.analysis.wording import counted
-from ampdoctor.cli.baselines import baseline_at, baseline_of_good, judged, write_baseline, write_text
+from ampdoctor.cli.baselines import baseline_at, judged, write_text
 from ampdoctor.cli.consistent import must_be_consistent
+from ampdoctor.cli.update import updated
 from ampdoctor.config import load_config, settings_text
 from ampdoctor.errors import AmpDoctorError
-from ampdoctor.gate.baseline import HINT, read_baseline
+from ampdoctor.gate.baseline import HINT
 from ampdoctor.gate.settings import policy_of
 from ampdoctor.report import find_gate_format, known_gate_formats
 from ampdoctor.report.gated import headline
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ampdoctor.gate.policy import Policy
     from ampdoctor.gate.result import GateResult
     from ampdoctor.trace.run import Run
-
-ONE_RUN = "it is of 1 run: how much its numbers differ from run to run is not known. Give several runs for that"
 
 
 def check(
@@ -58,7 +56,9 @@ def check(
     baseline_missing: Annotated[
         str, typer.Option(metavar="ok|fail", help="What a baseline comes to that is not there, or empty.")
     ] = "",
-    update: Annotated[bool, typer.Option("--update", help="Write the baseline anew, from this run.")] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Accept this run's numbers: write the baseline anew.")
+    ] = False,
     show_config: Annotated[bool, typer.Option("--show-config", help="Show all settings in force, and exit.")] = False,
     report_format: Annotated[
         str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(known_gate_formats())}.")
@@ -87,7 +87,7 @@ def check(
     else:
         _written(result, render(result), out)
     if update:
-        result = _updated(examined, diagnosis, policy, config)
+        result = updated(result, examined, policy, _baseline(Path(settings.baseline), config), Path(settings.baseline))
     return exit_code(result, policy)
 
 
@@ -153,23 +153,3 @@ def _baseline(path: Path, config: Config) -> Baseline | None:
     if not may_be_missing:
         raise AmpDoctorError(f"the baseline {path} is empty: whatever is compared with it would pass", hint=HINT)
     return None
-
-
-def _updated(run: Run, diagnosis: Diagnosis, policy: Policy, config: Config) -> GateResult:
-    """Write the baseline anew, say what changed, and return what a check against it comes to: limits still hold."""
-    path = Path(config.gate.baseline)
-    old, new = _baseline(path, config), baseline_of_good([(run, diagnosis)])
-    write_baseline(new, path, force=True)
-    tell(f"{path} has been written anew: {_changed(old, read_baseline(path))}", console(stderr=True))
-    tell(f"{ONE_RUN}: ampdoctor baseline RUN RUN -o {path} --force", console(stderr=True))
-    return gate.check(run, diagnosis, policy, new)
-
-
-def _changed(old: Baseline | None, new: Baseline) -> str:
-    before = old.bands if old else {}
-    counts = {
-        "changed": sum(key in before and before[key] != band for key, band in new.bands.items()),
-        "new": sum(key not in before for key in new.bands),
-        "gone": sum(key not in new.bands for key in before),
-    }
-    return ", ".join(f"{counted(count, 'number')} {what}" for what, count in counts.items())

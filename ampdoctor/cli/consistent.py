@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor.gate.baseline import read_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,3 +41,8 @@ def _must_be_updatable(settings: GateSettings) -> None:
     if Path(settings.baseline).is_dir():
         hint = "write a file from it: ampdoctor baseline RUN -o FILE"
         raise AmpDoctorError(f"{settings.baseline} is a run, which --update can't change", hint=hint)
+    path = Path(settings.baseline)
+    runs = read_baseline(path).runs if path.exists() else 0
+    if runs > 1:
+        hint = f"write it from several runs once more: ampdoctor baseline RUN RUN -o {path} --force"
+        raise AmpDoctorError(f"{path} is of {runs} runs: --update would leave what one run came to", hint=hint)

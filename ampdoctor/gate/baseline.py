@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ampdoctor.diagnosis import Diagnosis
+    from ampdoctor.gate.readings import Reading
     from ampdoctor.trace.info import RunInfo
     from ampdoctor.trace.run import Run
 
@@ -86,15 +87,24 @@ def machine_of(info: RunInfo) -> dict[str, str]:
     return {"device": info.device, "world_size": str(info.world_size), **versions}
 
 
-def baseline_of(judged: Sequence[tuple[Run, Diagnosis]]) -> Baseline:
-    """Return the baseline that these runs make together: several show how much is noise."""
+def baseline_of(
+    judged: Sequence[tuple[Run, Diagnosis]], readings: Sequence[Sequence[Reading]] | None = None
+) -> Baseline:
+    """Return the baseline that these runs make together: several show how much is noise.
+
+    Args:
+        judged: the runs with their diagnoses.
+        readings: of each; read from the runs where left out.
+    """
     seen: dict[tuple[str, str], list[tuple[float, Grade]]] = {}
     findings: dict[str, Known] = {}
-    for run, diagnosis in judged:
-        for reading in read_metrics(run):
+    for number, (run, diagnosis) in enumerate(judged):
+        for reading in read_metrics(run) if readings is None else readings[number]:
             seen.setdefault((reading.metric, reading.site), []).append((reading.value, reading.grade))
         for f in diagnosis.findings:
-            findings[f.fingerprint] = Known(f.fingerprint, f.code, f.name, f.severity, f.summary)
+            known = findings.get(f.fingerprint)
+            if known is None or f.severity.rank < known.severity.rank:  # of runs that differ, the worst was good enough
+                findings[f.fingerprint] = Known(f.fingerprint, f.code, f.name, f.severity, f.summary)
     bands = {key: _band(values) for key, values in seen.items()}
     return Baseline(len(judged), machine_of(judged[0][0].info) if judged else {}, bands, findings)
 

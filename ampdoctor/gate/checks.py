@@ -26,10 +26,21 @@ if TYPE_CHECKING:
 
     Readings = Mapping[tuple[str, str], Reading]
 
+_SITES_NAMED = 5
+"""Sites that are named where a limit matches none."""
+
+_FOREIGN = "no site of the baseline is in this run: only the run as a whole was compared"
+
 _ORDER = (Outcome.FAIL, Outcome.NOT_MEASURED, Outcome.PASS)
 
 
-def check(run: Run, diagnosis: Diagnosis, policy: Policy, baseline: Baseline | None = None) -> GateResult:
+def check(
+    run: Run,
+    diagnosis: Diagnosis,
+    policy: Policy,
+    baseline: Baseline | None = None,
+    read: Iterable[Reading] | None = None,
+) -> GateResult:
     """Compare a run with limits, and with what good runs came to.
 
     Args:
@@ -37,13 +48,15 @@ def check(run: Run, diagnosis: Diagnosis, policy: Policy, baseline: Baseline | N
         diagnosis: its diagnosis.
         policy: what is let pass.
         baseline: what good runs came to; without one, every finding counts as new.
+        read: the run's readings; read from it where left out.
     """
-    readings = {(r.metric, r.site): r for r in read_metrics(run)}
+    readings = {(r.metric, r.site): r for r in (read_metrics(run) if read is None else read)}
     known = dict(baseline.findings) if baseline else {}
     findings, fixed = _findings(diagnosis.findings, known, policy)
     compared = _against_baseline(readings, baseline) if baseline else []
     metrics = [*_against_limits(readings, policy.limits), *compared]
     sites, before = _sites(readings), _sites(baseline.bands) if baseline else set()
+    foreign = bool(before) and before.isdisjoint(sites)
     return GateResult(
         diagnosis=diagnosis,
         findings=tuple(findings),
@@ -51,8 +64,9 @@ def check(run: Run, diagnosis: Diagnosis, policy: Policy, baseline: Baseline | N
         fixed=tuple(fixed),
         new_sites=tuple(sorted(sites - before)) if baseline else (),
         gone_sites=tuple(sorted(before - sites)),
-        warnings=tuple(_warnings(run, diagnosis, baseline, compared)),
+        warnings=(*([_FOREIGN] if foreign else []), *_warnings(run, diagnosis, baseline, compared)),
         compared=baseline is not None,
+        foreign=foreign,
     )
 
 
@@ -62,7 +76,7 @@ def _rank(made: MetricCheck) -> tuple[int, bool, int, str]:
 
 
 def _sites(readings: Iterable[tuple[str, str]]) -> set[str]:
-    return {site for metric, site in readings if site != WHOLE and metric != "memory"}
+    return {site for metric, site in readings if site != WHOLE and METRICS[metric].of_modules}
 
 
 def _findings(
@@ -99,7 +113,7 @@ def _against_limits(readings: Readings, limits: Iterable[Limit]) -> Iterable[Met
         metric = limit.metric
         covered = [r for (name, site), r in readings.items() if name == metric.name and limit.covers(site)]
         if not covered:
-            why = f"nothing was measured that {limit.text} is about: {metric.doc}"
+            why = f"nothing was measured that {limit.text} is about: {metric.doc}{_known_sites(readings, limit)}"
             yield MetricCheck(metric, limit.site, Outcome.FAIL, Against.LIMIT, limit.value, None, None, why)
         for reading in covered:
             beyond = metric.is_worse(reading.value, limit.value)
@@ -107,6 +121,17 @@ def _against_limits(readings: Readings, limits: Iterable[Limit]) -> Iterable[Met
             why = f"{value_text(metric, reading.value)}, {is_limit} is allowed"
             outcome = Outcome.FAIL if beyond else Outcome.PASS
             yield MetricCheck(metric, reading.site, outcome, Against.LIMIT, limit.value, reading, None, why)
+
+
+def _known_sites(readings: Readings, limit: Limit) -> str:
+    """Say which sites a limit on sites could mean."""
+    if limit.site == WHOLE:
+        return ""
+    known = [site for name, site in readings if name == limit.metric.name and site != WHOLE]
+    if not known:
+        return f" {limit.metric.name} was measured at no site"
+    more = f" and {len(known) - _SITES_NAMED} more" if len(known) > _SITES_NAMED else ""
+    return f" Known sites: {', '.join(known[:_SITES_NAMED])}{more}"
 
 
 def _against_baseline(readings: Readings, baseline: Baseline) -> list[MetricCheck]:

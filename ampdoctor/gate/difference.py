@@ -92,8 +92,9 @@ class Difference:
 
 def difference_of(before: tuple[Run, Diagnosis], now: tuple[Run, Diagnosis]) -> Difference:
     """Return what changed from the run `before` to the run `now`."""
-    result = check(*now, Policy(), baseline_of([before]))
-    first, second = ({(r.metric, r.site): r for r in read_metrics(run)} for run, _ in (before, now))
+    read = [read_metrics(run) for run, _ in (before, now)]
+    result = check(*now, Policy(), baseline_of([before], read[:1]), read[1])
+    first, second = ({(r.metric, r.site): r for r in readings} for readings in read)
     keys = [key for key in {**first, **second} if key[1] == WHOLE or (key in first and key in second)]
     changes = [_change(key, first.get(key), second.get(key)) for key in keys]
     one, other = machine_of(before[0].info), machine_of(now[0].info)

@@ -104,7 +104,7 @@ def _value(metric: Metric, value: str, text: str) -> float:
 def _number(metric: Metric, value: str) -> float:
     if metric.unit is Unit.SHARE and value.endswith("%"):
         return float(value[:-1]) / 100.0
-    if metric.name == "min_scale":
+    if metric.unit is Unit.LOG2:
         power = re.fullmatch(r"2(?:\^|\*\*)(-?\d{1,3})", value)
         return float(power[1]) if power else math.log2(float(value))
     if metric.unit is Unit.BYTES:

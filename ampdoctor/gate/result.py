@@ -92,6 +92,7 @@ class GateResult:
         gone_sites: sites that only the baseline has.
         warnings: what makes the comparison weaker, one sentence each.
         compared: there was a baseline.
+        foreign: it has sites, and none of them is in the run: only the run as a whole was compared.
     """
 
     diagnosis: Diagnosis
@@ -102,6 +103,7 @@ class GateResult:
     gone_sites: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     compared: bool = False
+    foreign: bool = False
 
     @property
     def failures(self) -> tuple[FindingCheck | MetricCheck, ...]:

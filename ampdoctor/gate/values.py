@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def value_text(metric: Metric, value: float) -> str:
     """Return a value of `metric` with its unit: 1.2 %, 34 MiB, 2^16."""
-    if metric.name == "min_scale":
+    if metric.unit is Unit.LOG2:
         return scale_text(2.0**value) if -126.0 <= value <= 127.0 else f"2^{value:g}"
     if metric.unit is Unit.SHARE:
         return percent(value)

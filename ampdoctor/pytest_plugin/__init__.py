@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(name="ampdoctor")
 def ampdoctor_fixture(request: pytest.FixtureRequest) -> Iterator[Recordings]:
-    """Record trainings: `with ampdoctor.watch(model, optimizer, scaler) as rec: train()`, then `rec.assert_...`."""
+    """Record trainings: `with ampdoctor.watch(model) as rec: train()`, then `rec.assert_...`."""
     from ampdoctor.pytest_plugin.recordings import Recordings
 
     config, node = request.config, request.node

@@ -24,7 +24,7 @@ def check_marked(said: Mapping[str, Any], made: Recordings | None) -> str:
     marker's alone: those of the settings belong to another training.
     """
     if made is None or not made.all:
-        how = "with ampdoctor.watch(model, optimizer, scaler): ..."
+        how = "with ampdoctor.watch(model, optimizer=optimizer): ..."
         return f"the test is marked `ampdoctor` and has recorded nothing; use the fixture of that name: {how}"
     try:
         settings = _settings(said, made.config.gate)

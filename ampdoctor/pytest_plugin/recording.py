@@ -14,6 +14,7 @@ from ampdoctor.gate.checks import check
 from ampdoctor.gate.metrics import METRICS, Worse
 from ampdoctor.gate.readings import read_metrics
 from ampdoctor.gate.settings import policy_of
+from ampdoctor.pytest_plugin.known import Known
 from ampdoctor.pytest_plugin.words import complaint_of
 from ampdoctor.trace.run import open_run
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ampdoctor.gate.readings import Reading
     from ampdoctor.record.recorder import Recorder
     from ampdoctor.trace.run import Run
+
+_SITES = 4
+"""Sites that are named where a baseline and a run have none in common."""
 
 
 class Recording:
@@ -103,9 +107,9 @@ class Recording:
     @cached_property
     def readings(self) -> dict[str, dict[str, Reading]]:
         """What it comes to: by metric, then by site; the run as a whole is under the empty site."""
-        found: dict[str, dict[str, Reading]] = {}
+        found: dict[str, dict[str, Reading]] = Known("metric")
         for reading in read_metrics(self.run):
-            found.setdefault(reading.metric, {})[reading.site] = reading
+            found.setdefault(reading.metric, Known("site"))[reading.site] = reading
         return found
 
     def assert_no_findings(
@@ -159,7 +163,11 @@ class Recording:
             policy, known = policy_of(said), self._baseline(baseline)
         except AmpDoctorError as error:
             raise AssertionError(f"{error.message}\nhint: {error.hint}" if error.hint else error.message) from None
-        return complaint_of(check(self.run, self.diagnosis, policy, known))
+        result = check(self.run, self.diagnosis, policy, known)
+        if result.foreign:
+            gone, new = (", ".join(sites[:_SITES]) or "none" for sites in (result.gone_sites, result.new_sites))
+            return f"no site of the baseline is in this run: it has {gone}, the run {new}. Is it that of another model?"
+        return complaint_of(result)
 
     def _baseline(self, baseline: str | os.PathLike[str] | None) -> Baseline | None:
         if baseline is None:

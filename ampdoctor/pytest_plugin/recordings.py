@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ampdoctor.config import load_config
+from ampdoctor.gate.settings import policy_of
 from ampdoctor.pytest_plugin.recording import Recording
 from ampdoctor.session import reason_of, watch
 
@@ -41,12 +43,12 @@ class Recordings:
     def __repr__(self) -> str:
         return f"<recordings of {self._name}>"
 
-    def watch(  # noqa: PLR0913 - model, optimizer and scaler in the order that everybody writes them in
+    def watch(  # noqa: PLR0913 - what a user may say, all by keyword
         self,
         model: Any = None,
+        *,
         optimizer: Any = None,
         scaler: Any = None,
-        *,
         every: int | None = 1,
         budget: float = 0.03,
         sample_above: int | None = None,
@@ -91,11 +93,14 @@ class Recordings:
         try:
             examined = made.diagnosis.examined
             found = [(f.severity.value, f.name, f.summary) for f in made.diagnosis.findings]
+            policy = policy_of(replace(self.config.gate, max={}))
+            failing = sum(policy.fails(f.severity) for f in made.diagnosis.findings)
         except AssertionError as error:
             return {"kept": kept, "trouble": str(error)}
         except Exception as error:  # noqa: BLE001 - the summary is no reason to fail a test
             return {"kept": kept, "trouble": reason_of(error)}
-        return {"kept": kept, "steps": examined.steps, "examined": examined.examined_steps, "findings": found}
+        counts = {"steps": examined.steps, "examined": examined.examined_steps, "failing": failing}
+        return {"kept": kept, **counts, "findings": found}
 
     def whereabouts(self) -> str:
         """Return where the traces of the test are, if it recorded any."""

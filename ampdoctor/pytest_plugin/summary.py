@@ -19,9 +19,11 @@ def summary(told: Sequence[tuple[str, str]]) -> Iterator[str]:
     """
     # Workers report in any order, those of one test in that in which it made them.
     entries = sorted(((test, json.loads(text)) for test, text in told), key=lambda entry: entry[0])
-    findings = sum(len(entry.get("findings", ())) for _, entry in entries)
+    findings = sum(entry.get("failing", 0) for _, entry in entries)
+    milder = sum(len(entry.get("findings", ())) for _, entry in entries) - findings
     tests = counted(len({test for test, _ in entries}), "test")
     found = counted(findings, "finding") if findings else "no findings"
+    found += f" (and {milder} below fail-on)" if milder else ""
     yield f"{counted(len(entries), 'run')} recorded in {tests}, {found}"
     for test, entry in entries:
         yield from _of(test, entry)

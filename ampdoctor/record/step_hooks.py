@@ -1,4 +1,4 @@
-"""The two global hooks of optimizers. torch goes through all there are, and fails the training if one goes meanwhile."""
+"""The two global hooks of optimizers. torch goes through all of them, and fails the training if one goes then."""
 
 from __future__ import annotations
 

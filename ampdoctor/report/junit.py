@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 from ampdoctor.finding import Severity
 from ampdoctor.gate.result import Against, Outcome
 from ampdoctor.report.gated import STATUS_TEXT, changes, headline, metric_id
+from ampdoctor.report.places import place_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +26,7 @@ def render(diagnosis: Diagnosis) -> str:
     """Return a test for each rule: faults are failures, notes are not."""
     suite = _suite("ampdoctor diagnose", diagnosis.verdict)
     for finding in diagnosis.findings:
-        _tested(suite, finding, failed=finding.severity is not Severity.NOTE, status=finding.severity.value)
+        _tested(suite, finding, diagnosis, failed=finding.severity is not Severity.NOTE, status=finding.severity.value)
     _other_rules(suite, diagnosis)
     return _document(suite)
 
@@ -35,10 +36,11 @@ def render_gate(result: GateResult) -> str:
     said = "\n".join([headline(result), *(f"{title}: {text}" for title, text in changes(result))])
     suite = _suite("ampdoctor check", said)
     for made in result.findings:
-        _tested(suite, made.finding, failed=made.outcome is Outcome.FAIL, status=STATUS_TEXT[made.status])
+        failed = made.outcome is Outcome.FAIL
+        _tested(suite, made.finding, result.diagnosis, failed=failed, status=STATUS_TEXT[made.status])
     _other_rules(suite, result.diagnosis)
     for compared in result.metrics:
-        _metric(suite, compared)
+        _metric(suite, compared, result.diagnosis)
     return _document(suite)
 
 
@@ -52,9 +54,9 @@ def _case(suite: ET.Element, kind: str, name: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", {"classname": f"ampdoctor.{kind}", "name": _text(name)})
 
 
-def _tested(suite: ET.Element, finding: Finding, *, failed: bool, status: str) -> None:
+def _tested(suite: ET.Element, finding: Finding, diagnosis: Diagnosis, *, failed: bool, status: str) -> None:
     case = _case(suite, "rules", finding.name)
-    told = "\n".join(_told(finding))
+    told = "\n".join(_told(finding, diagnosis))
     if failed:
         tag = ET.SubElement(case, "failure", {"message": _text(finding.summary), "type": f"{finding.code} {status}"})
         tag.text = _text(told)
@@ -62,13 +64,14 @@ def _tested(suite: ET.Element, finding: Finding, *, failed: bool, status: str) -
         ET.SubElement(case, "system-out").text = _text(f"{status}: {told}")
 
 
-def _told(finding: Finding) -> Iterable[str]:
+def _told(finding: Finding, diagnosis: Diagnosis) -> Iterable[str]:
     yield finding.summary
     yield from (f"- {evidence.text} ({evidence.grade.value})" for evidence in finding.evidence)
     if finding.location.sites:
         yield "Where: " + ", ".join(finding.location.sites)
-    if finding.location.source:
-        yield f"Line: {finding.location.source}"
+    place = place_in(diagnosis, finding.location)
+    if place:
+        yield f"Line: {place.file}:{place.line}"
     for fix in finding.fixes:
         yield f"Fix: {fix.title}. {fix.expected}"
         yield fix.code.strip("\n")
@@ -86,11 +89,14 @@ def _other_rules(suite: ET.Element, diagnosis: Diagnosis) -> None:
         _case(suite, "rules", name)
 
 
-def _metric(suite: ET.Element, made: MetricCheck) -> None:
+def _metric(suite: ET.Element, made: MetricCheck, diagnosis: Diagnosis) -> None:
     limit = " (limit)" if made.against is Against.LIMIT else ""
     case = _case(suite, "metrics", metric_id(made) + limit)
     if made.outcome is Outcome.FAIL:
-        ET.SubElement(case, "failure", {"message": _text(made.why), "type": made.against.value}).text = made.metric.doc
+        place = place_in(diagnosis)
+        line = f"\nLine: {place.file}:{place.line}" if place else ""
+        tag = ET.SubElement(case, "failure", {"message": _text(made.why), "type": made.against.value})
+        tag.text = _text(made.metric.doc + line)
     elif made.outcome is Outcome.NOT_MEASURED:
         ET.SubElement(case, "skipped", {"message": _text(made.why)})
     else:

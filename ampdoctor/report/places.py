@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ampdoctor.diagnosis import Diagnosis
     from ampdoctor.finding import Location
 
 _SOURCE = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d{0,8})")
@@ -32,9 +33,21 @@ class Place:
         return not self.file.startswith("/") and not PureWindowsPath(self.file).drive
 
 
-def place_of(location: Location) -> Place | None:
-    """Return the line that `location` names; None where it names none."""
-    found = _SOURCE.fullmatch(location.source or "")
+def place_in(diagnosis: Diagnosis, location: Location | None = None) -> Place | None:
+    """Return the line to show something at: the best that is known.
+
+    Args:
+        diagnosis: of the run.
+        location: of a finding. Where it names no line, that of the backward pass on its first step is taken. Without a
+            location it is about the run as a whole: the script's first line.
+    """
+    if location is None:
+        return _place(diagnosis.lines.start)
+    return _place(location.source) or _place(diagnosis.lines.at(location.first_step)) or _place(diagnosis.lines.start)
+
+
+def _place(source: str | None) -> Place | None:
+    found = _SOURCE.fullmatch(source or "")
     return Place(_relative(found["file"]), int(found["line"])) if found else None
 
 

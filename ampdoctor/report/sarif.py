@@ -1,7 +1,7 @@
 """SARIF 2.1.0, which GitHub's code scanning and other viewers of static analysis take.
 
 Rules bring their documentation along. A finding keeps its fingerprint from run to run, so that a viewer knows which are
-new. Sites of the model are logical locations; a physical one is there where the line of code is known.
+new. Sites of the model are logical locations. Every result has a physical one too: GitHub's code scanning demands it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ampdoctor.finding import Severity
 from ampdoctor.gate.result import FindingCheck, Outcome, Status
 from ampdoctor.report.gated import advice, changes, headline, metric_id, metric_title
 from ampdoctor.report.json import dumped
-from ampdoctor.report.places import place_of
+from ampdoctor.report.places import Place, place_in
 from ampdoctor.report.rule_text import first_line
 from ampdoctor.rules import find_rule
 
@@ -39,9 +39,9 @@ _STATES = {Status.NEW: "new", Status.UNCHANGED: "unchanged", Status.WORSE: "upda
 
 def render(diagnosis: Diagnosis) -> str:
     """Return a log with a result for each finding."""
-    results = [_result(finding, _LEVELS[finding.severity]) for finding in diagnosis.findings]
+    results = [_result(finding, diagnosis, _LEVELS[finding.severity]) for finding in diagnosis.findings]
     results += [
-        _result(i.finding, _LEVELS[i.finding.severity])
+        _result(i.finding, diagnosis, _LEVELS[i.finding.severity])
         | {"suppressions": [{"kind": "external", "justification": _clean(i.reason)}]}
         for i in diagnosis.ignored
     ]
@@ -55,9 +55,9 @@ def render_gate(result: GateResult) -> str:
     for made in result.findings:
         level = "error" if made.outcome is Outcome.FAIL else _LEVELS[made.finding.severity]
         state = {"baselineState": _STATES[made.status]} if result.compared else {}
-        results.append(_result(made.finding, level) | state)
+        results.append(_result(made.finding, result.diagnosis, level) | state)
     failing = [made for made in result.failures if not isinstance(made, FindingCheck)]
-    results += [_metric_result(made) for made in failing]
+    results += [_metric_result(made, result.diagnosis) for made in failing]
     rules = _rules([made.finding for made in result.findings])
     rules += [_metric_rule(metric) for metric in dict.fromkeys(made.metric for made in failing)]
     notices = [f"{title}: {text}" for title, text in changes(result)]
@@ -124,14 +124,14 @@ def _metric_rule(metric: Metric) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, level: str) -> dict[str, Any]:
+def _result(finding: Finding, diagnosis: Diagnosis, level: str) -> dict[str, Any]:
     fix = advice(finding)
     text = finding.summary + (f"\nFix: {fix}" if fix else "")
     return {
         "ruleId": finding.code,
         "level": level,
         "message": {"text": _clean(text)},
-        "locations": _locations(finding),
+        "locations": _locations(place_in(diagnosis, finding.location), diagnosis, finding.location.sites),
         "partialFingerprints": {FINGERPRINT: finding.fingerprint},
         "properties": {
             "severity": finding.severity,
@@ -142,27 +142,22 @@ def _result(finding: Finding, level: str) -> dict[str, Any]:
     }
 
 
-def _locations(finding: Finding) -> list[dict[str, Any]]:
-    """Return one location with the line of code and the sites of the model, as far as they are known."""
-    location: dict[str, Any] = {}
-    place = place_of(finding.location)
-    if place is not None:
-        file: dict[str, Any] = {"uri": quote(place.file if place.relative else "/" + place.file.lstrip("/"))}
-        file |= {"uriBaseId": "%SRCROOT%"} if place.relative else {"uri": "file://" + file["uri"]}
-        location["physicalLocation"] = {"artifactLocation": file, "region": {"startLine": place.line}}
-    sites = dict.fromkeys(finding.location.sites)
-    if sites:
-        location["logicalLocations"] = [{"fullyQualifiedName": _clean(site), "kind": "member"} for site in sites]
-    return [location] if location else []
+def _locations(place: Place | None, diagnosis: Diagnosis, sites: Iterable[str]) -> list[dict[str, Any]]:
+    """Return one location with the line of code and the sites of the model; without a line, the run's own file."""
+    place = place or Place(f"{diagnosis.run or '.'}/run.json", 1)
+    file: dict[str, Any] = {"uri": quote(_clean(place.file if place.relative else "/" + place.file.lstrip("/")))}
+    file |= {"uriBaseId": "%SRCROOT%"} if place.relative else {"uri": "file://" + file["uri"]}
+    location: dict[str, Any] = {"physicalLocation": {"artifactLocation": file, "region": {"startLine": place.line}}}
+    named = [{"fullyQualifiedName": name, "kind": "member"} for name in dict.fromkeys(map(_clean, sites))]
+    return [location | ({"logicalLocations": named} if named else {})]
 
 
-def _metric_result(made: MetricCheck) -> dict[str, Any]:
-    site = [{"logicalLocations": [{"fullyQualifiedName": _clean(made.site), "kind": "member"}]}] if made.site else []
+def _metric_result(made: MetricCheck, diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "ruleId": f"metric/{made.metric.name}",
         "level": "error",
         "message": {"text": _clean(f"{metric_title(made)}: {made.why}")},
-        "locations": site,
+        "locations": _locations(place_in(diagnosis), diagnosis, [made.site] if made.site else []),
         "partialFingerprints": {FINGERPRINT: f"{made.against.value}:{metric_id(made)}"},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -142,6 +143,9 @@ def _check_types(values: dict[str, Any]) -> None:
     for name, kinds in _KINDS.items():
         if name in values and not isinstance(values[name], kinds):
             raise TypeError(f"{name} is {values[name]!r}")
+    times = [values.get(name) for name in ("started", "ended")]
+    if not all(time is None or math.isfinite(time) for time in times):
+        raise ValueError(f"it started at {times[0]!r} and ended at {times[1]!r}")
     if values.get("status", "running") not in STATUSES:
         raise ValueError(f"status is {values['status']!r}")
 

@@ -42,6 +42,7 @@ window.dash_clientside = Object.assign({}, window.dash_clientside, {
       }
       if (asked.includes("choose-lang") && lang && lang !== (before.lang || document.documentElement.lang)) {
         next.lang = lang;
+        document.cookie = `ampdoctor-lang=${lang}; path=/; max-age=31536000; samesite=lax`;
         window.location.search = "?" + new URLSearchParams(next).toString();
         return window.dash_clientside.no_update;
       }

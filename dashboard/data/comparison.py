@@ -11,6 +11,8 @@ from ampdoctor_dashboard.data.timeline import unscaled_norm
 from ampdoctor_dashboard.data.tried import tried
 
 from ampdoctor.finding import Grade
+from ampdoctor.formats import HALF_DTYPES
+from ampdoctor.gate.metrics import METRICS as GATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,11 +23,16 @@ if TYPE_CHECKING:
 LAST = 10
 """The final loss is the mean of so many of the last losses, or of the last tenth where that is fewer."""
 
-MARGIN = {"wall_ms": 0.05}
-"""Changes that mean nothing, relative to the value: a step never takes exactly as long as another."""
+GATED = {
+    "wall_ms": "step_ms", "zeros": "flushed", "subnormal": "subnormal", "flushed": "flushed", "cosine": "cosine",
+    "skipped": "skipped", "nonfinite": "nonfinite",
+}  # fmt: skip
+"""Numbers by whose tolerances of the gate a change is told; memory is told by the gate's of memory."""
 
 SMALLEST = 1e-3
 """A relative change below this is none."""
+
+_GRADIENTS = frozenset({"weight_grad", "grad_output"})
 
 SHARE_POINT = 1e-4
 """A share that changes by less than a hundredth of a point has not changed."""
@@ -116,7 +123,10 @@ def change(metric: Metric, base: float | None, value: float | None) -> Change:
         return Change(value, None, _of_what_is_not_finite(metric, base, value))
     away = value - base
     relative = away / abs(base) if base else (0.0 if not away else np.copysign(np.inf, away))
-    if abs(relative) < MARGIN.get(metric.key, SMALLEST) or (metric.kind == "share" and abs(away) < SHARE_POINT):
+    if abs(relative) < SMALLEST or (metric.kind == "share" and abs(away) < SHARE_POINT):
+        return Change(value, relative, "same")
+    gated = "memory" if metric.key.startswith("memory:") else GATED.get(metric.key)
+    if gated is not None and abs(GATES[gated].worsening(base, value)) <= 1.0:
         return Change(value, relative, "same")
     if metric.lower_is_better is None:
         return Change(value, relative, "other")
@@ -158,7 +168,7 @@ def numbers_of(opened: OpenedRun, until: int | None = None) -> dict[str, float]:
         "skipped": float(np.mean(applied[~np.isnan(applied)] == 0.0)) if (~np.isnan(applied)).any() else None,
         "lowest_scale": float(np.nanmin(scale)) if (~np.isnan(scale)).any() else None,
         "norm": _median(unscaled_norm(opened)),
-        "wall_ms": _median(wall),
+        "wall_ms": _median(wall[steps.column("examined") != 1.0]),
         "steps": float(len(steps)),
         "examined": float(len(steps.examined)),
         **_of_tensors(opened),
@@ -190,7 +200,10 @@ def _of_tensors(opened: OpenedRun) -> dict[str, float | None]:
     numel = index.column("numel")[gradients].sum()
     found: dict[str, float | None] = {"nonfinite": float(np.mean(index.column("nonfinite") > 0.0))}
     if numel:
-        found |= {name: float(index.column(name)[gradients].sum() / numel) for name in ("zeros", "subnormal")}
+        found["zeros"] = float(index.column("zeros")[gradients].sum() / numel)
+    half = np.array([s.role in _GRADIENTS and s.dtype in HALF_DTYPES for s in index.sites], bool)[index.site]
+    if elements := index.column("numel")[half].sum():
+        found["subnormal"] = float(index.column("subnormal")[half].sum() / elements)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,33 +24,36 @@ class FlushedCounts:
     """The flushed elements of tensors, each estimated once.
 
     Args:
-        index: all tensors; it may go on growing.
+        index: all tensors; later states of the same run may follow.
     """
 
     def __init__(self, index: TensorIndex) -> None:
         self._index = index
         self._known: NDArray[np.float32] = np.zeros(0, np.float32)
+        self._lock = threading.Lock()
+        self.reach(index)
+
+    def reach(self, index: TensorIndex) -> None:
+        """Go on with a later state of the run; an earlier one is part of what is there."""
+        with self._lock:
+            more = len(index) - len(self._known)
+            if more > 0:
+                self._index = index
+                self._known = np.concatenate([self._known, np.full(more, np.nan, np.float32)])
 
     def missing(self, rows: NDArray[np.intp]) -> int:
         """Return how many of the tensors at `rows` are still to be estimated."""
-        self._reach()
         return int(np.isnan(self._known[rows]).sum())
 
     def at(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return the flushed elements of the tensors at `rows`; 0 of those that are all zero, where nobody can tell."""
-        self._reach()
-        new = rows[np.isnan(self._known[rows])]
-        formats = formats_of(self._index.sites) if len(new) else []
-        for start in range(0, len(new), AT_ONCE):
-            some = new[start : start + AT_ONCE]
-            self._known[some] = self._estimated(some, formats)
-        return self._known[rows].astype(np.float64)
-
-    def _reach(self) -> None:
-        length = len(self._index)
-        if length > len(self._known):
-            more = np.full(length - len(self._known), np.nan, np.float32)
-            self._known = np.concatenate([self._known, more])
+        with self._lock:
+            new = rows[np.isnan(self._known[rows])]
+            formats = formats_of(self._index.sites) if len(new) else []
+            for start in range(0, len(new), AT_ONCE):
+                some = new[start : start + AT_ONCE]
+                self._known[some] = self._estimated(some, formats)
+            return self._known[rows].astype(np.float64)
 
     def _estimated(self, rows: NDArray[np.intp], formats: list[NumberFormat]) -> NDArray[np.float64]:
         sites = self._index.site[rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from ampdoctor.errors import AmpDoctorError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.data.seen import SeenRun
 
     from ampdoctor.config import Config
     from ampdoctor.diagnosis import Diagnosis
@@ -70,8 +70,9 @@ class Judge:
         self._made: dict[_Key, _Made] = {}
         self._asked: dict[_Key, Future[None]] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
-    def ask(self, opened: OpenedRun, wait_s: float = 0.0) -> Judged | None:
+    def ask(self, opened: SeenRun, wait_s: float = 0.0) -> Judged | None:
         """Return the last diagnosis of a run, and have it made where there is none or it is out of date.
 
         Args:
@@ -84,13 +85,14 @@ class Judge:
         key, now = (opened.folder, opened.rank), signature_of(opened.folder)
         with self._lock:
             made = self._made.get(key)
-            if made is None or (made.signature != now and time.monotonic() >= made.due):
-                self._asked.setdefault(key, self._worker.submit(self._judge, opened, now))
+            out_of_date = made is None or (made.signature != now and time.monotonic() >= made.due)
+            if out_of_date and key not in self._asked and not self._closed:
+                self._asked[key] = self._worker.submit(self._judge, opened, now)
             asked = self._asked.get(key)
         if made is None and asked is not None and wait_s:
             try:
                 asked.result(wait_s)
-            except Late:
+            except (Late, CancelledError):
                 return None
             made = self._made.get(key)
         if made is None:
@@ -98,7 +100,13 @@ class Judge:
         judged = made.judged
         return judged if made.signature == now else Judged(judged.diagnosis, judged.problem, judged.last_step, False)
 
-    def _judge(self, opened: OpenedRun, signature: Signature) -> None:
+    def close(self) -> None:
+        """Give up the diagnoses that were asked for and not begun; none can be asked for any more."""
+        with self._lock:
+            self._closed = True
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _judge(self, opened: SeenRun, signature: Signature) -> None:
         key, started = (opened.folder, opened.rank), time.monotonic()
         try:
             run = opened.judged()

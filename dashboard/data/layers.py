@@ -25,9 +25,6 @@ COLUMNS = 500
 ESTIMATES = 15_000
 """Tensors that are estimated for one picture; of more, every second step is taken, or every third ..."""
 
-_ESTIMATORS = 8
-"""Runs whose estimates are kept."""
-
 
 class Heat(NamedTuple):
     """What is drawn.
@@ -153,16 +150,9 @@ def _every(opened: OpenedRun, metric: Metric, rows: NDArray[np.intp]) -> int:
 def _flushed_counts(opened: OpenedRun) -> FlushedCounts:
     """Return the estimates of a run, kept for as long as it is open."""
     index = opened.tensors
-    known = _KNOWN.pop(id(index), None)
-    if known is None or known[0] is not index:
-        known = (index, FlushedCounts(index))
-    _KNOWN[id(index)] = known
-    while len(_KNOWN) > _ESTIMATORS:
-        _KNOWN.pop(next(iter(_KNOWN)))
-    return known[1]
-
-
-_KNOWN: dict[int, tuple[TensorIndex, FlushedCounts]] = {}
+    counts: FlushedCounts = index.derived.setdefault("flushed", FlushedCounts(index))
+    counts.reach(index)
+    return counts
 
 
 def _values(

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ampdoctor_dashboard.data.opened import OpenedRun
+from ampdoctor_dashboard.data.seen import SeenRun
 
 from ampdoctor.errors import AmpDoctorError, RunNotFoundError
 from ampdoctor.trace.folders import check_holds_a_run
@@ -67,7 +68,7 @@ class Library:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        self._opened: dict[tuple[str, int | None], OpenedRun] = {}
+        self._opened: list[OpenedRun] = []
         self._lock = threading.Lock()
 
     @property
@@ -87,13 +88,20 @@ class Library:
             AmpDoctorError: there is no such run in this folder, or it can't be read.
         """
         with self._lock:
-            key = (run_id, rank)
-            known = self._opened.pop(key, None)
-            opened = known or OpenedRun(run_id, self._within(run_id), rank)
-            self._opened[key] = opened
-            while len(self._opened) > KEPT_OPEN:
-                self._opened.pop(next(iter(self._opened)))
+            folder = self._within(run_id)
+            known = (o for o in self._opened if o.folder == folder and o.rank == o.rank_for(rank))
+            opened = next(known, None) or OpenedRun(run_id, folder, rank)
+            others = [o for o in self._opened if o is not opened]
+            self._opened = [*others, opened][-KEPT_OPEN:]
             return opened
+
+    def look_at(self, run_id: str) -> SeenRun:
+        """Return the run called `run_id` without its tables: nothing of it is kept.
+
+        Raises:
+            AmpDoctorError: there is no such run in this folder, or it can't be read.
+        """
+        return SeenRun(run_id, self._within(run_id))
 
     def _within(self, run_id: str) -> Path:
         """Return the folder of an id, resolved: what comes from outside must not lead outside."""

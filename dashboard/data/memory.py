@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from ampdoctor.trace.schema import TABLES
 from ampdoctor.trace.writer import table_path
 
 if TYPE_CHECKING:
+    from ampdoctor_dashboard.data.kept import Kept
     from ampdoctor_dashboard.data.opened import OpenedRun
 
 READ = ("steps", "memory", "timings", "paces", "modules", "gpu")
@@ -28,15 +28,9 @@ FIRST_ROWS = 200_000
 
 def costs(opened: OpenedRun) -> Run:
     """Return the run with what is needed to say where memory and time went, and nothing of its many tensors."""
-    known = _known.get(opened)
-    version = opened.refresh()
-    if known is None or known[0] != version:
-        known = (version, _costs(opened))
-        _known[opened] = known
-    return known[1]
-
-
-_known: WeakKeyDictionary[OpenedRun, tuple[int, Run]] = WeakKeyDictionary()
+    opened.refresh()
+    runs: Kept[Run] = opened.kept("costs", 1)
+    return runs.get(None, lambda: _costs(opened))
 
 
 def _costs(opened: OpenedRun) -> Run:

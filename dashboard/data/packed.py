@@ -44,6 +44,12 @@ class Column:
         self._held[self._length : end] = values
         self._length = end
 
+    def frozen(self) -> Column:
+        """Return what there is now: it stays as it is, whatever is added to this one."""
+        now = Column(self._held.dtype)
+        now._held, now._length = self.values, self._length  # what comes is written behind it, or into another array
+        return now
+
     @property
     def values(self) -> NDArray[Any]:
         """All that was added."""
@@ -84,21 +90,27 @@ class Histograms:
 
     def __init__(self) -> None:
         self._lowest = Column(np.int16)
-        self._blocks: list[_Block] = []
+        self._blocks: tuple[_Block, ...] = ()
 
     def extend(self, lowest: NDArray[np.int64], lengths: NDArray[np.int64], values: NDArray[np.int64]) -> None:
         """Add histograms: of each the lowest exponent and the number of entries, and the entries of all of them."""
         first = len(self._lowest.values)
         kept = values.astype(next((d for d in (np.int16, np.int32) if _fits(values, np.dtype(d))), np.int64))
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        self._blocks.append(_Block(first, offsets, kept))
+        below, last = self._blocks, _Block(first, offsets, kept)
         # A pile of a few large blocks: each is added to at most a few times, however often little comes in.
-        while len(self._blocks) > 1 and len(self._blocks[-2].values) < min(2 * len(kept), BLOCK_VALUES):
-            low, high = self._blocks[-2:]
-            offsets = np.concatenate([low.offsets, high.offsets[1:] + low.offsets[-1]]).astype(np.int32)
-            self._blocks[-2:] = [_Block(low.first, offsets, np.concatenate([low.values, high.values]))]
-            kept = self._blocks[-1].values
+        while below and len(below[-1].values) < min(2 * len(last.values), BLOCK_VALUES):
+            low, below = below[-1], below[:-1]
+            offsets = np.concatenate([low.offsets, last.offsets[1:] + low.offsets[-1]]).astype(np.int32)
+            last = _Block(low.first, offsets, np.concatenate([low.values, last.values]))
+        self._blocks = (*below, last)
         self._lowest.extend(lowest)
+
+    def frozen(self) -> Histograms:
+        """Return what there is now: it stays as it is, whatever is added to this one."""
+        now = Histograms()
+        now._lowest, now._blocks = self._lowest.frozen(), self._blocks
+        return now
 
     def at(self, rows: NDArray[np.intp], window: tuple[int, int] | None = None) -> Counts:
         """Return the histograms at `rows`, of the exponents from `window[0]` up to before `window[1]` or of all."""

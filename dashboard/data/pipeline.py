@@ -140,11 +140,14 @@ def default_step(opened: OpenedRun, found: tuple[Finding, ...]) -> int | None:
     first = next((f.location.first_step for f in found if f.location.first_step is not None), None)
     if first is not None and examined:
         return nearest([s for s in examined if s >= first] or examined, first)
-    return nearest(examined or steps_shown(opened), None)
+    return nearest(steps_shown(opened), None)
 
 
 def steps_shown(opened: OpenedRun) -> list[int]:
-    """Return the steps that there is something to show of."""
+    """Return the steps that were examined; where none was, those that something else is known of."""
+    examined: list[int] = opened.steps.examined.tolist()
+    if examined:
+        return examined
     recorded: list[int] = opened.steps.step.tolist()
     return recorded or sorted({*steps_of_table(opened, "calls"), *steps_of_table(opened, "scaler")})
 

@@ -72,15 +72,14 @@ def _glance(entry: Entry, library: Library, judge: Judge | None) -> Glance:
     if entry.kind is not Kind.RUN:
         return Glance(entry, problem=entry.problem)
     try:
-        opened = library.open(entry.id)
-        opened.refresh()
-        judged = judge.ask(opened) if judge else None
-        stalled = opened.stalled_for_s
+        seen = library.look_at(entry.id)
+        judged = judge.ask(seen) if judge else None
+        stalled = seen.stalled_for_s
     except AmpDoctorError as error:
         return Glance(entry, problem=error.message)
     problem = (judged.problem or "") if judged else ""
     minutes = None if stalled is None else int(stalled // 60)
-    return Glance(entry, opened.is_live, minutes, len(opened.ranks), judged, problem)
+    return Glance(entry, seen.is_live, minutes, len(seen.ranks), judged, problem)
 
 
 def _duration_s(info: RunInfo, *, live: bool) -> float | None:

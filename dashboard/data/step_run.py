@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +16,7 @@ from ampdoctor.trace.stream import read_stream
 from ampdoctor.trace.writer import table_path
 
 if TYPE_CHECKING:
+    from ampdoctor_dashboard.data.kept import Kept
     from ampdoctor_dashboard.data.opened import OpenedRun
 
 NEAR = 50
@@ -29,20 +28,11 @@ _ONLY_NEAR = {"calls", "scaler", "steps", "timings", "roundings", "accumulators"
 KEPT = 6
 """Steps of a run that are kept."""
 
-_known: WeakKeyDictionary[OpenedRun, dict[tuple[int, int | None], Run]] = WeakKeyDictionary()
-_lock = threading.Lock()
-
 
 def run_of_step(opened: OpenedRun, step: int | None) -> Run:
     """Return the run with the tensors of `step` alone, none where it is None; kept until there is something new."""
-    key = (opened.version, step)
-    with _lock:
-        runs = _known.setdefault(opened, {})
-        if key not in runs:
-            for old in [k for k in runs if k[0] != opened.version] + [*runs][: max(0, len(runs) - KEPT)]:
-                runs.pop(old, None)
-            runs[key] = Run(opened.info, lambda name: (_table(opened, name, step), []), opened.folder)
-        return runs[key]
+    runs: Kept[Run] = opened.kept("runs of steps", KEPT)
+    return runs.get(step, lambda: Run(opened.info, lambda name: (_table(opened, name, step), []), opened.folder))
 
 
 def _table(opened: OpenedRun, name: str, step: int | None) -> pa.Table:

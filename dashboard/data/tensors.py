@@ -56,15 +56,16 @@ class Site(NamedTuple):
 
 
 class TensorIndex:
-    """All tensors of a run so far, in the order in which they were recorded.
+    """All tensors of a run up to some moment, in the order in which they were recorded.
 
     Attributes:
         sites: all sites, in the order in which they were first seen: that of the model.
+        derived: what was worked out of the tensors, by name; later states of the run share it.
     """
 
     def __init__(self) -> None:
         self.sites: list[Site] = []
-        self._numbers: dict[tuple[str, str, str], int] = {}
+        self.derived: dict[str, Any] = {}
         self._columns = {name: Column(np.int32 if name in _INTEGERS else np.float32) for name in _KEPT}
         self._step, self._site = Column(np.int32), Column(np.int32)
         self._histograms = Histograms()
@@ -73,18 +74,13 @@ class TensorIndex:
     def __len__(self) -> int:
         return len(self._step.values)
 
-    def add(self, table: pa.Table) -> None:
-        """Add what was read of the table `tensors`."""
-        for column in _KEPT:
-            if column != "nonfinite":
-                self._columns[column].extend(_numbers(table[column]))
-        nan, posinf, neginf = (_numbers(table[n]) for n in ("nan", "posinf", "neginf"))
-        self._columns["nonfinite"].extend(nan + posinf + neginf)
-        lists = pa.chunked_array([pa.array([], pa.list_(pa.int64())), *table["exp_counts"].chunks]).combine_chunks()
-        lengths = np.diff(lists.offsets.to_numpy()).astype(np.int64)
-        self._histograms.extend(table["exp_lowest"].to_numpy(), lengths, lists.flatten().to_numpy())
-        self._site.extend(self._sites_of(table))
-        self._step.extend(table["step"].to_numpy())
+    def frozen(self) -> TensorIndex:
+        """Return all tensors so far: that stays as it is, whatever is added to this one."""
+        now = TensorIndex()
+        now.sites, now.derived, now._by_role = [*self.sites], self.derived, self._by_role
+        now._columns = {name: column.frozen() for name, column in self._columns.items()}
+        now._step, now._site, now._histograms = self._step.frozen(), self._site.frozen(), self._histograms.frozen()
+        return now
 
     @property
     def step(self) -> NDArray[Any]:
@@ -116,6 +112,8 @@ class TensorIndex:
         """Return the places of the tensors of a role, in order; they are looked for once."""
         known, rows = self._by_role.get(role, (0, np.zeros(0, np.intp)))
         length = len(self)
+        if known > length:  # looked for in a later state of the run
+            return rows[: np.searchsorted(rows, length)]
         if known < length:
             wanted = np.array([site.role == role for site in self.sites], bool)
             rows = np.concatenate([rows, np.flatnonzero(wanted[self.site[known:length]]) + known])
@@ -132,6 +130,27 @@ class TensorIndex:
         if not len(rows):
             return Counts(0, np.zeros((0, 1), np.int64))
         return self._histograms.at(rows, window)
+
+
+class GrowingIndex(TensorIndex):
+    """An index that goes on growing; readers are given what is `frozen` of it, which never changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: dict[tuple[str, str, str], int] = {}
+
+    def add(self, table: pa.Table) -> None:
+        """Add what was read of the table `tensors`."""
+        for column in _KEPT:
+            if column != "nonfinite":
+                self._columns[column].extend(_numbers(table[column]))
+        nan, posinf, neginf = (_numbers(table[n]) for n in ("nan", "posinf", "neginf"))
+        self._columns["nonfinite"].extend(nan + posinf + neginf)
+        lists = pa.chunked_array([pa.array([], pa.list_(pa.int64())), *table["exp_counts"].chunks]).combine_chunks()
+        lengths = np.diff(lists.offsets.to_numpy()).astype(np.int64)
+        self._histograms.extend(table["exp_lowest"].to_numpy(), lengths, lists.flatten().to_numpy())
+        self._site.extend(self._sites_of(table))
+        self._step.extend(table["step"].to_numpy())
 
     def _sites_of(self, table: pa.Table) -> NDArray[np.int32]:
         """Return each row's site, known or new."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from math import log2
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from ampdoctor_dashboard.data.step_run import run_of_step, steps_with
@@ -21,6 +19,7 @@ from ampdoctor.formats import FORMATS, FP32, NumberFormat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ampdoctor_dashboard.data.kept import Kept
     from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
 
@@ -101,25 +100,14 @@ def _floats(values: Iterable[float | None]) -> NDArray[np.float64]:
     return np.array([float("nan") if value is None else value for value in values], float)
 
 
-_answers: WeakKeyDictionary[OpenedRun, dict[tuple[int, Asked], Answers]] = WeakKeyDictionary()
-_advice: WeakKeyDictionary[OpenedRun, tuple[int, Recommendations]] = WeakKeyDictionary()
-_lock = threading.RLock()
-
-
 def answers(opened: OpenedRun, asked: Asked) -> Answers:
     """Return what becomes of the gradients, at every loss scale; worked out once.
 
     Raises:
         AmpDoctorError: the step has no recorded gradients, or no site is called like that.
     """
-    key = (opened.version, asked)
-    with _lock:
-        known = _answers.setdefault(opened, {})
-        if key not in known:
-            for old in [k for k in known if k[0] != opened.version] + [*known][: max(0, len(known) - KEPT)]:
-                known.pop(old, None)
-            known[key] = _worked_out(opened, asked)
-        return known[key]
+    curves: Kept[Answers] = opened.kept("what-if", KEPT)
+    return curves.get(asked, lambda: _worked_out(opened, asked))
 
 
 def _worked_out(opened: OpenedRun, asked: Asked) -> Answers:
@@ -167,11 +155,8 @@ def default_step(opened: OpenedRun) -> int | None:
 
 def advice(opened: OpenedRun) -> Recommendations:
     """Return the cures for the run as a whole, best first; of a long run this takes a while, the first time."""
-    known = _advice.get(opened)
-    if known is None or known[0] != opened.version:
-        known = (opened.version, recommend(opened.judged()))
-        _advice[opened] = known
-    return known[1]
+    cures: Kept[Recommendations] = opened.kept("advice", 1)
+    return cures.get(None, lambda: recommend(opened.judged()))
 
 
 def costs_of_bf16(opened: OpenedRun) -> list[str]:

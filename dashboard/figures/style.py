@@ -43,6 +43,7 @@ def dressed(figure: go.Figure, style: Style, *, height: int, keep: str = "") -> 
         margin={"l": 64, "r": 16, "t": 28, "b": 44},
         uirevision=keep or "kept",
         hoverlabel={"font": {"family": FONT}, "namelength": -1},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": theme.faint, "activecolor": theme.ink},
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 1.0, "xanchor": "right", "font": {"size": 11}},
     )
     axis = {

@@ -70,6 +70,10 @@ class Vital:
     share: bool = False
 
 
+MOST_OF_SHARE = 1.02
+"""Where an axis of shares ends at most: a line at 100 % is seen whole."""
+
+
 @dataclass(frozen=True)
 class Mark:
     """Something that happened, at places on the axis: `x` and, for a band, where it ended."""
@@ -154,9 +158,12 @@ def _axis(figure: go.Figure, vital: Vital, drawn: Sequence[Line], row: int) -> N
         figure.update_yaxes(type="log", row=row, col=1, **(_powers_of_two(values) if vital.log2 else {}))
     elif values.min() == values.max():  # plotly's own choice around one value hides how large it is
         apart = abs(values[0]) / 2.0 or 1.0
-        figure.update_yaxes(range=[values[0] - apart, values[0] + apart], row=row, col=1)
+        ends = (0.0, min(MOST_OF_SHARE, values[0] + apart)) if vital.share else (values[0] - apart, values[0] + apart)
+        figure.update_yaxes(range=list(ends), row=row, col=1)
     if vital.share:
-        figure.update_yaxes(tickformat=".3~p", rangemode="tozero", row=row, col=1)
+        figure.update_yaxes(
+            tickformat=".3~p", rangemode="tozero", minallowed=0.0, maxallowed=MOST_OF_SHARE, row=row, col=1
+        )
 
 
 def _powers_of_two(values: NDArray[np.float64]) -> dict[str, object]:

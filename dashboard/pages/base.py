@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ampdoctor_dashboard.data.library import Kind
 from ampdoctor_dashboard.figures.style import Style, nothing
 from ampdoctor_dashboard.theme import theme_of
 from ampdoctor_dashboard.view import View
-from ampdoctor_dashboard.words import Words, preferred, words_of
+from ampdoctor_dashboard.words import LANGUAGES, Words, preferred, words_of
 from dash import Patch
 from flask import has_request_context, request
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from ampdoctor_dashboard.data.opened import OpenedRun
     from dash import Dash
     from dash.development.base_component import Component
+
+
+LANGUAGE_COOKIE = "ampdoctor-lang"
+"""Cookie with the language that was chosen; assets/shell.js sets it."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,11 @@ class Desk:
     lang: str = ""
 
     def words(self, view: View) -> Words:
-        """Return the words for a view: in the language of the address, the command line, or the browser."""
-        asked = preferred(request.accept_languages.values()) if has_request_context() else ""
-        return words_of(view.lang or self.lang or asked)
+        """Return the words for a view: that of the address, the command line, or the browser.
+
+        A browser keeps what was chosen in it last; what it is set to counts until then.
+        """
+        return words_of(view.lang or self.lang or _language_of_browser())
 
     def context(self, values: Mapping[str, Any] | None) -> Context:
         """Return the context for the values of a view.
@@ -104,9 +111,14 @@ class Desk:
             AmpDoctorError: there is no such run, or it can't be read.
         """
         view = View.of(values)
-        run_id = view.run or ("." if self.library.is_run else "")
+        run_id = view.run or ("." if self.library.is_run else self.newest or "")
         opened = self.library.open(run_id, view.rank_number) if run_id else None
         return Context(view, self.words(view), opened, self)
+
+    @property
+    def newest(self) -> str | None:
+        """The run that is shown where none was chosen; None where the folder holds none."""
+        return next((entry.id for entry in self.library.entries() if entry.kind is Kind.RUN), None)
 
     def style(self, values: Mapping[str, Any] | None, theme: str | None) -> Style:
         """Return how to draw for a view."""
@@ -121,6 +133,13 @@ class Desk:
             return draw(self.context(values), style)
         except AmpDoctorError as error:
             return nothing(style, error.message, error.hint)
+
+
+def _language_of_browser() -> str:
+    if not has_request_context():
+        return ""
+    kept = request.cookies.get(LANGUAGE_COOKIE, "")
+    return kept if kept in LANGUAGES else preferred(request.accept_languages.values())
 
 
 def chosen(**changes: object) -> Patch:

@@ -12,7 +12,7 @@ from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.widgets.cost_numbers import memory_numbers, speed_numbers
 from ampdoctor_dashboard.widgets.costs import advice_list, numbers
 from ampdoctor_dashboard.widgets.frames import card, chart, note, page_head
-from ampdoctor_dashboard.words.told import told
+from ampdoctor_dashboard.widgets.prose import prose
 from dash import Dash, Input, Output, State, html, no_update
 
 from ampdoctor.analysis.memory.advice import advice
@@ -81,7 +81,8 @@ def _choices(context: Context, found: Chosen | None) -> list[Component]:
     return [
         dmc.Select(
             id="memory-step", data=options, value=str(found.ledger.step) if found else None, size="xs", w=130,
-            placeholder=words("no step"), **{"aria-label": words("step whose memory was recorded")},
+            allowDeselect=False, placeholder=words("no step"),
+            **{"aria-label": words("step whose memory was recorded")},
         ),
         dmc.SegmentedControl(
             id="memory-phase", data=data, value=found.phase if found else PHASES[-1], size="xs",
@@ -234,9 +235,14 @@ def _said(context: Context) -> list[Any]:
                   device=ledger.device)]  # fmt: skip
     if found.asked is not None:
         said.append(words("Step {step} was chosen; this is the nearest whose memory was recorded.", step=found.asked))
-    saved = told(words, saved_sentence(layouts(run, ledger)))
     figures_ = [*memory_numbers(found, words), *speed]
-    return [numbers(figures_, words), note(" ".join(said)), note(saved), advice_list(advice(run, ledger), words), times]
+    return [
+        numbers(figures_, words),
+        note(" ".join(said)),
+        note(prose(words, saved_sentence(layouts(run, ledger)))),
+        advice_list(advice(run, ledger), words),
+        times,
+    ]
 
 
 def _times(context: Context, run: Run) -> Component:

@@ -14,7 +14,7 @@ from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.widgets.badges import grade_badge
 from ampdoctor_dashboard.widgets.frames import card, chart, code, note, page_head
 from ampdoctor_dashboard.widgets.ops import chain, columns, headline, table_rows
-from ampdoctor_dashboard.widgets.step_choice import step_choice, step_options
+from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_options
 from ampdoctor_dashboard.widgets.tables import grid
 from ampdoctor_dashboard.words.told import told
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
@@ -39,13 +39,15 @@ def layout(context: Context) -> Component:
     measured = grade_badge(Grade.MEASURED, words)
     metric = dmc.Select(
         id="ops-metric", data=_metrics(words), size="xs", w=230, value=context.view.metric or None, clearable=True,
-        placeholder=words("the worst kind of loss"), **{"aria-label": words("way of losing values")},
+        allowDeselect=False, placeholder=words("the worst kind of loss"),
+        **{"aria-label": words("way of losing values")},
     )  # fmt: skip
     empty = {"localeText": {"noRowsToShow": words("no local twin has looked at this run")}}
     table = grid("ops-table", columns(words), [], height=460, getRowId="params.data.id", options=empty)
     return html.Div(
         [
             page_head(words(PAGE.title), words(PAGE.purpose), step_choice("ops-step", words)),
+            html.Div(id="ops-instead", role="status"),
             card(words("What went wrong first"), html.Div(id="ops-first"), explain=_explain(words)),
             html.Div([_worst(words, metric), _inputs(words)], className="two-to-one"),
             dcc.Store(id="ops-shown"),
@@ -125,6 +127,7 @@ def register(app: Dash, desk: Desk) -> None:
         Output("ops-step", "data"),
         Output("ops-step", "value"),
         Output("ops-shown", "data"),
+        Output("ops-instead", "children"),
         Input("version", "data"),
         Input("view", "data"),
         State("ops-table", "rowData"),
@@ -134,7 +137,8 @@ def register(app: Dash, desk: Desk) -> None:
         rows, step = table_rows(_rows(context)), _step(context)
         options = step_options(data.steps_of(context.run), context.words)
         value = None if step is None else str(step)
-        return no_update if rows == shown else rows, options, value, value
+        other = instead(context.view.step_number, step, context.words)
+        return no_update if rows == shown else rows, options, value, value, other
 
     _choosing(app, desk)
 

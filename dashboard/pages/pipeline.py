@@ -14,7 +14,7 @@ from ampdoctor_dashboard.widgets.frames import card, note, page_head
 from ampdoctor_dashboard.widgets.pipeline import details, diagram, legend
 from ampdoctor_dashboard.widgets.station import BAD, WARN, Shown
 from ampdoctor_dashboard.widgets.stations import station_of
-from ampdoctor_dashboard.widgets.step_choice import step_choice, step_options
+from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_options
 from ampdoctor_dashboard.words.told import told
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
@@ -38,6 +38,7 @@ def layout(context: Context) -> Component:
     return html.Div(
         [
             page_head(words(PAGE.title), words(PAGE.purpose), step_choice("pipeline-step", words)),
+            html.Div(id="pipeline-instead", role="status"),
             card(words("One step"), html.Div(id="pipeline-diagram"), explain=click,
                  tools=[html.Div(id="pipeline-legend")]),
             html.Div(
@@ -63,6 +64,7 @@ def register(app: Dash, desk: Desk) -> None:
         Output("pipeline-step", "data"),
         Output("pipeline-step", "value"),
         Output("pipeline-shown", "data"),
+        Output("pipeline-instead", "children"),
         Input("version", "data"),
         Input("view", "data"),
     )
@@ -73,7 +75,7 @@ def register(app: Dash, desk: Desk) -> None:
         step = _step(context, steps, found)
         if step is None:
             why = words("No step has been recorded yet. Stations appear with the first optimizer step.")
-            return note(why), [], note(why), note(why), [], None, None
+            return note(why), [], note(why), note(why), [], None, None, []
         facts = data.step_facts(context.run, step)
         at = findings_at(found)
         shown = {s: station_of(s, facts, at[s], words, lambda text: told(words, text)) for s in Station}
@@ -87,6 +89,7 @@ def register(app: Dash, desk: Desk) -> None:
             step_options(steps, words, _proven(context)),
             str(step),
             str(step),
+            instead(context.view.step_number, step, words),
         )  # fmt: skip
 
     @app.callback(

@@ -141,7 +141,7 @@ def _verdict(glance: Glance, words: Words) -> str:
         return told(words, glance.problem)[:LONGEST]
     if glance.judged is None or glance.judged.diagnosis is None:
         return words("being judged ...")
-    return told(words, glance.judged.diagnosis.verdict)[:LONGEST]
+    return told(words, glance.judged.diagnosis.verdict).replace("`", "")[:LONGEST]
 
 
 def _found(glance: Glance, words: Words) -> tuple[str, str]:

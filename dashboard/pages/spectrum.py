@@ -10,15 +10,18 @@ from ampdoctor_dashboard.data import spectrum as data
 from ampdoctor_dashboard.data.held_in import formats_of
 from ampdoctor_dashboard.data.layers import roles_of
 from ampdoctor_dashboard.data.measured import twinned_steps
+from ampdoctor_dashboard.data.step_run import nearest
 from ampdoctor_dashboard.figures.spectrogram import Edge, Spectrogram, spectrogram
 from ampdoctor_dashboard.figures.style import nothing
 from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.theme import CATEGORY
+from ampdoctor_dashboard.view import View
 from ampdoctor_dashboard.widgets.badges import grade_badge
 from ampdoctor_dashboard.widgets.frames import card, chart, page_head
 from ampdoctor_dashboard.widgets.labels import labelled
 from ampdoctor_dashboard.widgets.metrics import role_words
 from ampdoctor_dashboard.widgets.step_bars import band_name, exponent_title, step_bars
+from ampdoctor_dashboard.widgets.step_choice import instead
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from ampdoctor.finding import Grade
@@ -55,6 +58,7 @@ def layout(context: Context) -> Component:
     return html.Div(
         [
             page_head(words(PAGE.title), words(PAGE.purpose), *_controls(context)),
+            html.Div(id="spectrum-instead", role="status"),
             card(
                 words("Over the steps"),
                 chart("spectrum-over", height=520, label=words("exponents of the site over the examined steps")),
@@ -159,6 +163,7 @@ def _drawing(app: Dash, desk: Desk) -> None:
         Output("spectrum-at", "figure"),
         Output("spectrum-at", "style"),
         Output("spectrum-step", "children"),
+        Output("spectrum-instead", "children"),
         Input("version", "data"),
         Input("view", "data"),
         Input("theme", "data"),
@@ -175,8 +180,10 @@ def _drawing(app: Dash, desk: Desk) -> None:
             return step_bars(context.run, number, step, style, unscaled=_scaling(context) == UNSCALED)
 
         figure = desk.drawn(values, theme, draw)
-        said = desk.style(values, theme).words("step {step}", step=steps[0]) if steps else ""
-        return figure, {"height": f"{figure.layout.height}px"}, said
+        view, words = View.of(values), desk.style(values, theme).words
+        said = words("step {step}", step=steps[0]) if steps else ""
+        other = instead(view.step_number, steps[0] if steps else None, words)
+        return figure, {"height": f"{figure.layout.height}px"}, said, other
 
 
 def _over(context: Context, style: Style) -> go.Figure:
@@ -232,7 +239,8 @@ def _step(context: Context, number: int) -> int:
     """Return the chosen step; where none was, the last that was twinned at this site, else the last."""
     run, site = context.run, context.run.tensors.sites[number]
     if context.view.step_number is not None:
-        return context.view.step_number
+        recorded: list[int] = np.unique(run.tensors.step[run.tensors.rows_of(number)]).tolist()
+        return nearest(recorded, context.view.step_number) or recorded[0]
     twinned = twinned_steps(run, site.role, site.module, site.slot)
     return int(twinned[-1] if twinned else run.tensors.step[run.tensors.rows_of(number)[-1]])
 

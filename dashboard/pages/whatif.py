@@ -12,7 +12,7 @@ from ampdoctor_dashboard.data.step_run import nearest, steps_with
 from ampdoctor_dashboard.figures.whatif import ScaleCurve, recommended_mark, scale_curve
 from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.widgets.frames import card, chart, note, page_head
-from ampdoctor_dashboard.widgets.step_choice import step_choice, step_options
+from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_options
 from ampdoctor_dashboard.widgets.tables import grid
 from ampdoctor_dashboard.widgets.whatif import columns, cures, rows, scale_of, spoken
 from ampdoctor_dashboard.words.told import told
@@ -40,6 +40,7 @@ def layout(context: Context) -> Component:
     return html.Div(
         [
             page_head(words(PAGE.title), words(PAGE.purpose), *_controls(context)),
+            html.Div(id="whatif-instead", role="status"),
             card(words("Loss scale"), [_slider(context), html.Div(id="whatif-answer", role="status"), figure],
                  explain=words("Every loss scale at once. The solid line is the scale of the slider."),
                  tools=_jumps(words)),
@@ -142,6 +143,7 @@ def _answering(app: Dash, desk: Desk) -> None:
         Output("whatif-answer", "children"),
         Output("whatif-table", "rowData"),
         Output("whatif-table-note", "children"),
+        Output("whatif-instead", "children"),
         Input("version", "data"),
         Input("view", "data"),
     )
@@ -151,11 +153,12 @@ def _answering(app: Dash, desk: Desk) -> None:
         try:
             answers = _answers(context)
         except AmpDoctorError:  # the figure says why
-            return [], [], []
+            return [], [], [], []
         exponent = data.exponent_of(context.view.scale)
         listed, left_out = rows(answers.at(exponent), words)
         remark = words("{count} more sites are not listed: narrow them down above.", count=left_out)
-        return spoken(answers.at(exponent), words), listed, note(remark) if left_out else []
+        other = instead(context.view.step_number, _asked(context.run, context.view).step, words)
+        return spoken(answers.at(exponent), words), listed, note(remark) if left_out else [], other
 
     @app.callback(
         Output("whatif-step", "data"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import dash_mantine_components as dmc
 from ampdoctor_dashboard.widgets.badges import grade_badge
 from ampdoctor_dashboard.widgets.frames import TOLD_ON, note
-from ampdoctor_dashboard.words.told import told
+from ampdoctor_dashboard.widgets.prose import prose
 from dash import html
 
 from ampdoctor.analysis.wording import bytes_text, number
@@ -62,4 +62,4 @@ def _advice(advice: Advice, words: Words) -> Component:
     if advice.costs_ms is not None:
         cost = words("costs {ms} ms a step", ms=number(advice.costs_ms))
         head.append(html.Span(cost, className="faint"))
-    return html.Li([html.Div(head, className="number-line"), html.P(told(words, advice.text))])
+    return html.Li([html.Div(head, className="number-line"), html.P(prose(words, advice.text))])

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 Children = Any
 """What dash takes as children: a component, text, or a list of them."""
 
-TOOLS: Any = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+TOOLS: Any = {
+    "displaylogo": False,
+    "displayModeBar": "hover",
+    "responsive": True,
+    "modeBarButtonsToRemove": ["lasso2d", "select2d"],
+}
 """Settings of every figure."""
 
 
@@ -58,12 +63,12 @@ def chart(component_id: Any, *, height: int = 260, label: str = "") -> Component
     return html.Div(graph, role="figure", className="chart", **named)
 
 
-def problem(error: AmpDoctorError, words: Words) -> Component:
-    """Return what stands where a page can't be shown: what is wrong, and what one can do."""
+def problem(error: AmpDoctorError, words: Words, *, color: str = "red") -> Component:
+    """Return what stands where a page can't be shown: what is wrong (if it is, in red), and what one can do."""
     return dmc.Alert(
         [dmc.Text(error.message), *([dmc.Text(error.hint, size="sm", className="faint")] if error.hint else [])],
         title=words("This can't be shown"),
-        color="red",
+        color=color,
         className="problem",
     )
 

@@ -19,10 +19,18 @@ OFFERED = 1000
 def step_choice(component_id: str, words: Words, *, chosen: str | None = None) -> Component:
     """Return the control; a callback gives it its steps."""
     return dmc.Select(
-        id=component_id, data=[], value=chosen, searchable=True, clearable=True, size="xs", w=190,
+        id=component_id, data=[], value=chosen, searchable=True, clearable=True, allowDeselect=False, size="xs", w=190,
         placeholder=words("step: chosen by itself"), nothingFoundMessage=words("nothing was recorded of that step"),
         **{"aria-label": words("step")},
     )  # fmt: skip
+
+
+def instead(asked: int | None, shown: int | None, words: Words) -> list[Component]:
+    """Return the notice that another step is shown than the one asked for; nothing where it is that one."""
+    if asked is None or shown is None or asked == shown:
+        return []
+    said = words("Step {asked} was not examined; shown is step {step}, the nearest that was.", asked=asked, step=shown)
+    return [dmc.Alert(said, color="gray", variant="light", p="xs", mb="sm")]
 
 
 def step_options(steps: Sequence[int], words: Words, proven: Collection[int] = ()) -> list[dict[str, Any]]:

@@ -6,11 +6,14 @@ from math import log2
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+import numpy as np
+from ampdoctor_dashboard.data.step_run import nearest
 from ampdoctor_dashboard.widgets.badges import grade_badge
 from ampdoctor_dashboard.widgets.frames import TOOLS, card, note
 from ampdoctor_dashboard.widgets.labels import labelled
 from ampdoctor_dashboard.widgets.metrics import role_words
 from ampdoctor_dashboard.widgets.step_bars import step_bars
+from ampdoctor_dashboard.widgets.step_choice import instead
 from dash import dcc, html
 
 from ampdoctor.finding import Grade
@@ -43,19 +46,24 @@ def tensor_details(run: OpenedRun, view: View, style: Style) -> Component:
     if number is None or view.step_number is None:
         return card(words("The tensor"), note(words("Click a cell above to see what was recorded of that tensor.")))
     site, rows = index.sites[number], index.rows_of(number)
-    here = rows[index.step[rows] == view.step_number]
-    title = words("{site} on step {step}", site=site.name[:LONGEST], step=view.step_number)
-    if not len(here):
-        return card(title, note(words("This site was not recorded on this step.")))
+    step = nearest(np.unique(index.step[rows]).tolist(), view.step_number)
+    if step is None:
+        return card(site.name[:LONGEST], note(words("This site was not recorded on this step.")))
+    here = rows[index.step[rows] == step]
+    title = words("{site} on step {step}", site=site.name[:LONGEST], step=step)
     more = words("The first of {count}: one for each call and micro-batch.", count=len(here)) if len(here) > 1 else ""
     numbers = html.Div([_table(run.tensor_row(int(here[0])), words), note(more)])
-    figure = step_bars(run, number, view.step_number, style, unscaled=False, only_own=True)
+    figure = step_bars(run, number, step, style, unscaled=False, only_own=True)
     graph = dcc.Graph(figure=figure, config=TOOLS, style={"height": f"{figure.layout.height}px"})
     place = html.Div(graph, role="figure", **labelled(words("exponents of the tensor")))
     link = dcc.Link(words("open its spectrum"), href="/spectrum" + view.query)
     role = role_words(words).get(site.role, site.role)
     body = html.Div([numbers, place], className="layers-details")
-    return card(title, body, tools=[note(role), grade_badge(Grade.OBSERVED, words), link])
+    return card(
+        title,
+        [*instead(view.step_number, step, words), body],
+        tools=[note(role), grade_badge(Grade.OBSERVED, words), link],
+    )
 
 
 def _table(row: dict[str, Any], words: Words) -> Component:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import waitress
-from ampdoctor_dashboard.app import make_app
+from ampdoctor_dashboard.app import JUDGE, make_app
 from playwright.sync_api import expect, sync_playwright
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def served(root: Path, **settings: str | None) -> Iterator[str]:
         server.trigger.pull_trigger(_end)  # in its own loop, which must not find its sockets closed
         thread.join(timeout=10.0)
         server.close()
+        app.server.extensions[JUDGE].close()
 
 
 def _end() -> None:
@@ -106,12 +107,15 @@ def settled() -> Callable[[Page], None]:
 
 SETTLED = """() => {
   const page = document.querySelector('#page');
+  if (!page) return false;
   const graphs = [...page.querySelectorAll('.dash-graph')];
   const drawn = (graph) => graph.querySelector('.main-svg') && !graph.querySelector('.dash-graph--pending');
+  const grids = [...page.querySelectorAll('.ag-root')];
+  const filled = (grid) => grid.querySelector('.ag-header-cell');
   const busy = page.querySelector('[data-dash-is-loading="true"], .mantine-Skeleton-root');
-  return page.firstElementChild && !busy && graphs.every(drawn);
+  return page.firstElementChild && !busy && graphs.every(drawn) && grids.every(filled);
 }"""
-"""The page is there, every figure is drawn, and nothing is still being judged."""
+"""The page is there, every figure and table is drawn, and nothing is still being judged."""
 
 
 def wait_until_settled(page: Page) -> None:

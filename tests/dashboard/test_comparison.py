@@ -34,12 +34,12 @@ def _run(zeros: int, losses: tuple[float, ...] = (4.0, 2.0), **columns: float) -
 
 def test_numbers_are_those_of_the_steps_and_the_gradients(tmp_path: Path) -> None:
     builder = _run(25, (4.0, 2.0), loss_scale=8.0, wall_ms=20.0)
-    builder.step(loss=1.0, applied=False, loss_scale=4.0, wall_ms=20.0, examined=False)
+    builder.step(loss=1.0, applied=False, loss_scale=4.0, wall_ms=5.0, examined=False)
     builder.memory("peak", "weights", 100).memory("peak", "activations", 50).memory("forward", "weights", 999)
     found = numbers_of(opened(tmp_path / "run", builder))
     assert found == {
-        "loss": 1.0, "skipped": pytest.approx(1 / 3), "lowest_scale": 4.0, "wall_ms": 20.0, "steps": 3.0,
-        "examined": 2.0, "nonfinite": 0.0, "zeros": 0.25, "subnormal": 0.0,
+        "loss": 1.0, "skipped": pytest.approx(1 / 3), "lowest_scale": 4.0, "wall_ms": 5.0, "steps": 3.0,
+        "examined": 2.0, "nonfinite": 0.0, "zeros": 0.25,
         "memory:total": 150.0, "memory:weights": 100.0, "memory:activations": 50.0,
     }  # fmt: skip
 
@@ -72,6 +72,8 @@ def test_the_loss_is_also_taken_where_the_shorter_run_ends(tmp_path: Path) -> No
         (COSINE, 0.9, 0.45, Change(0.45, -0.5, "worse")),
         (SHARE, 0.0, 0.00005, Change(0.00005, float("inf"), "same")),
         (Metric("wall_ms"), 100.0, 104.0, Change(104.0, 0.04, "same")),
+        (Metric("memory:total", kind="bytes"), 5120.0, 5140.0, Change(5140.0, 20 / 5120, "same")),
+        (Metric("memory:total", kind="bytes"), 2.0**30, 2.0**31, Change(2.0**31, 1.0, "worse")),
         (Metric("steps", lower_is_better=None), 10.0, 20.0, Change(20.0, 1.0, "other")),
     ],
 )

@@ -83,3 +83,10 @@ def test_another_step_is_chosen(page: Page, samples: str) -> None:
     page.get_by_role("option", name="step 2, with a twin").click()
     page.wait_for_function("() => location.search.includes('step=2')")
     expect(page.locator(".station").nth(5)).to_contain_text("measured")
+
+
+@pytest.mark.parametrize("path", ["pipeline", "spectrum", "whatif"])
+def test_of_a_step_that_was_not_examined_the_nearest_is_shown_and_said(page: Page, samples: str, path: str) -> None:
+    page.goto(f"{samples}/{path}?run=bert_fp16_collapse&step=100000")
+    expect(page.locator(f"#{path}-instead")).to_contain_text("Step 100000 was not examined; shown is step")
+    wait_until_settled(page)

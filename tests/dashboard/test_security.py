@@ -42,7 +42,7 @@ def test_without_the_token_nothing_is_answered(tmp_path: Path, path: str) -> Non
     asking = client(tmp_path, TOKEN, "0.0.0.0")
     assert asking.get(path).status_code == 403
     assert asking.get(path, headers={"Authorization": "Bearer wrong"}).status_code == 403
-    asking.set_cookie(COOKIE, "wrong")
+    asking.set_cookie(f"{COOKIE}-80", "wrong")
     assert asking.get(path).status_code == 403
 
 
@@ -62,6 +62,15 @@ def test_the_address_with_the_token_lets_in_and_hides_it(tmp_path: Path) -> None
     assert "HttpOnly" in answer.headers["Set-Cookie"]
     assert "SameSite=Strict" in answer.headers["Set-Cookie"]
     assert asking.get("/timeline").status_code == 200
+
+
+def test_two_dashboards_of_one_host_do_not_log_each_other_out(tmp_path: Path) -> None:
+    one, other = (make_app(tmp_path, token=token, host="0.0.0.0").server for token in (TOKEN, "other"))
+    asking, also = one.test_client(), other.test_client()
+    first, second = {"Host": "gpu:8050"}, {"Host": "gpu:8051"}
+    given = asking.get("/", query_string={"token": TOKEN}, headers=first).headers["Set-Cookie"]
+    taken = also.get("/", query_string={"token": "other"}, headers=second).headers["Set-Cookie"]
+    assert given.partition("=")[0] != taken.partition("=")[0]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", ""])

@@ -60,7 +60,7 @@ def test_going_back_shows_what_was_there(page: Page, samples: str) -> None:
     page.goto(f"{samples}/runs")
     wait_until_settled(page)
     page.get_by_role("link", name="Timeline", exact=True).click()
-    expect(page.locator(".problem")).to_be_visible()
+    expect(page.locator("h1", has_text="Timeline")).to_be_visible()
     page.go_back()
     expect(page.locator("h1", has_text="Runs")).to_be_visible()
 
@@ -96,10 +96,42 @@ def test_the_theme_is_kept(page: Page, samples: str) -> None:
     assert page.evaluate("document.documentElement.dataset.theme") != before
 
 
-@pytest.mark.parametrize("path", ["timeline?run=nowhere", "timeline?run=../..", "nosuchpage", "timeline"])
+@pytest.mark.parametrize("path", ["timeline?run=nowhere", "timeline?run=../..", "nosuchpage"])
 def test_what_can_not_be_shown_says_why(page: Page, samples: str, path: str) -> None:
     page.goto(f"{samples}/{path}")
     expect(page.locator(".problem")).to_be_visible()
+
+
+def test_the_newest_run_is_shown_where_none_was_chosen(page: Page, samples: str) -> None:
+    page.goto(f"{samples}/timeline")
+    expect(page.locator("h1", has_text="Timeline")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/timeline\?run=\w+"))
+    expect(page.locator("#choose-run")).not_to_have_value("")
+    expect(page.locator(".problem")).to_have_count(0)
+
+
+def test_choosing_what_is_chosen_changes_nothing(page: Page, samples: str) -> None:
+    page.goto(f"{samples}/timeline?run={RUN}")
+    wait_until_settled(page)
+    page.locator("#choose-run").click()
+    page.get_by_role("option", name=RUN, exact=True).click()
+    expect(page.locator("#choose-run")).to_have_value(RUN)
+
+
+def test_the_language_is_remembered(page: Page, samples: str) -> None:
+    page.goto(f"{samples}/timeline?run={RUN}")
+    wait_until_settled(page)
+    page.locator("#choose-lang").click()
+    page.get_by_role("option", name="简体中文").click()
+    expect(page.locator("#page h1")).to_have_text("时间线")
+    page.goto(f"{samples}/timeline?run={RUN}")
+    expect(page.locator("#page h1")).to_have_text("时间线")
+
+
+def test_a_page_of_a_folder_without_runs_says_what_would_fill_it(page: Page, tmp_path: Path) -> None:
+    with served(tmp_path) as address:
+        page.goto(f"{address}/timeline")
+        expect(page.locator(".problem")).to_contain_text("This folder holds no run yet.")
 
 
 def test_a_folder_that_is_a_run_opens_on_its_diagnosis(page: Page, tmp_path: Path) -> None:

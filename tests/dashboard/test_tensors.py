@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ampdoctor_dashboard.data.packed import Column, Histograms
-from ampdoctor_dashboard.data.tensors import TensorIndex
+from ampdoctor_dashboard.data.tensors import GrowingIndex
 
 from ampdoctor.trace.builder import RunBuilder
 
@@ -20,7 +20,7 @@ def _two_steps() -> RunBuilder:
 
 
 def test_columns_come_back() -> None:
-    index = TensorIndex()
+    index = GrowingIndex()
     index.add(_two_steps().build().table("tensors"))
     assert [site.key for site in index.sites] == ["weight_grad:a.weight", "activation:b.out"]
     assert index.step.tolist() == [0, 0, 1, 1]
@@ -32,7 +32,7 @@ def test_columns_come_back() -> None:
 
 def test_histograms_come_back_on_one_axis_however_they_came_in() -> None:
     table = _two_steps().build().table("tensors")
-    whole, parts = TensorIndex(), TensorIndex()
+    whole, parts = GrowingIndex(), GrowingIndex()
     whole.add(table)
     for row in range(table.num_rows):
         parts.add(table.slice(row, 1))
@@ -72,7 +72,7 @@ def test_exponents_that_no_float_has_are_left_out() -> None:
 
 def test_rows_of_a_role_go_on_as_the_run_grows() -> None:
     table = _two_steps().build().table("tensors")
-    index = TensorIndex()
+    index = GrowingIndex()
     index.add(table.slice(0, 2))
     assert index.rows_of_role("weight_grad").tolist() == [0]
     index.add(table.slice(2))

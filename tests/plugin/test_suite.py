@@ -94,6 +94,8 @@ def test_a_regression_is_told_with_what_it_was(outcome: Outcome) -> None:
         ("test_marked_without_a_recording_fails", "has recorded nothing; use the fixture of that name"),
         ("test_missing_baseline_fails", "there is no baseline"),
         ("test_missing_baseline_fails", "ampdoctor baseline "),
+        ("test_other_model_fails", "no site of the baseline is in this run: it has x0"),
+        ("test_wrong_site_fails", "nothing was measured of the site 'nope'; known: '' (the run as a whole), 0.weight"),
         ("test_empty_baseline_fails", "is empty: everything would pass"),
     ],
 )
@@ -104,7 +106,9 @@ def test_a_misuse_is_told_with_what_to_do(outcome: Outcome, name: str, said: str
 
 def test_the_summary_tells_each_recording(outcome: Outcome) -> None:
     assert re.search(r"^=+ ampdoctor =+$", outcome.output, re.MULTILINE)
-    assert re.search(r"^\d+ runs recorded in \d+ tests, \d+ findings$", outcome.output, re.MULTILINE)
+    assert re.search(
+        r"^\d+ runs recorded in \d+ tests, \d+ findings( \(and \d+ below fail-on\))?$", outcome.output, re.MULTILINE
+    )
     assert "test_suite.py::test_underflow_fails: 8 steps, 8 examined: gradient-underflow (error)" in outcome.output
     assert outcome.output.count("test_two_runs_and_an_error_of_its_own_fails: 8 steps") == 2
     assert "test_no_step_fails: not judged: no training step was recorded" in outcome.output

@@ -1,5 +1,6 @@
 """A user's test file. Names say what must become of each test: ok, fails, skips."""
 
+import json
 import warnings
 
 import pytest
@@ -14,7 +15,7 @@ def recorded(ampdoctor, shrink=1.0, steps=8, **how):
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    with ampdoctor.watch(model, optimizer, scaler, **how) as rec:
+    with ampdoctor.watch(model, optimizer=optimizer, scaler=scaler, **how) as rec:
         for _ in range(steps):
             with torch.autocast("cpu", dtype=torch.float16):
                 loss = (model(torch.randn(8, 16)).float() ** 2).mean() * shrink
@@ -78,6 +79,17 @@ def test_as_before_ok(ampdoctor, tmp_path):
 
 def test_worse_than_before_fails(ampdoctor, tmp_path):
     recorded(ampdoctor, 1e-6).assert_no_regression(baseline(recorded(ampdoctor), tmp_path))
+
+
+def test_other_model_fails(ampdoctor, tmp_path):
+    made = json.loads(baseline(recorded(ampdoctor), tmp_path).read_text(encoding="utf-8"))
+    made["sites"] = {name: {f"x{site}": v for site, v in sites.items()} for name, sites in made["sites"].items()}
+    (tmp_path / "other.json").write_text(json.dumps(made), encoding="utf-8")
+    recorded(ampdoctor).assert_no_regression(tmp_path / "other.json")
+
+
+def test_wrong_site_fails(ampdoctor):
+    assert recorded(ampdoctor).readings["flushed"]["nope"]
 
 
 def test_empty_baseline_fails(ampdoctor, tmp_path):

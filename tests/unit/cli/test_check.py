@@ -162,7 +162,41 @@ def test_update_rewrites_what_was_reviewed(ampdoctor: Ampdoctor, tmp_path: Path)
     assert "flushed gradient" in updated.out
     assert "b.json has been written anew: 4 numbers changed, 0 numbers new, 0 numbers gone" in updated.err
     assert ampdoctor("check", "bad", "--baseline", "b.json").code == 0
-    assert ampdoctor("check", "bad", "--baseline", "b.json", "--update", "--max", "flushed=1%").code == 1
+    assert "  flushed gradient: 0 % -> 40.0 %" in updated.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("found",), "this run fails: "),
+        (("bad", "--max", "flushed=1%"), "this run fails: flushed gradient: 40.0 %"),
+        (("crashed",), "scale-hunting could not judge"),
+    ],
+)
+def test_update_accepts_no_run_that_fails(
+    ampdoctor: Ampdoctor, tmp_path: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    ampdoctor("baseline", "good", "-o", "b.json")
+    before = (tmp_path / "b.json").read_bytes()
+    outcome = ampdoctor("check", *arguments, "--baseline", "b.json", "--update")
+    assert outcome.code == 2
+    assert f"the baseline stays as it is: {why}" in outcome.err
+    assert "hint: " in outcome.err
+    assert (tmp_path / "b.json").read_bytes() == before
+
+
+def test_update_keeps_a_baseline_of_several_runs(ampdoctor: Ampdoctor) -> None:
+    ampdoctor("baseline", "good", "good2", "-o", "b.json")
+    outcome = ampdoctor("check", "good", "--baseline", "b.json", "--update")
+    refused(outcome, "b.json is of 2 runs")
+    assert "ampdoctor baseline RUN RUN -o b.json --force" in outcome.err
+
+
+def test_a_limit_on_no_site_names_those_there_are(ampdoctor: Ampdoctor) -> None:
+    assert (
+        "Known sites: a.weight, b.weight"
+        in ampdoctor("check", "good", "--max", "flushed@x.*=1%", "--format", "json").out
+    )
 
 
 def test_a_report_goes_to_a_file(ampdoctor: Ampdoctor, tmp_path: Path) -> None:

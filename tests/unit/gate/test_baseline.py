@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor.finding import Confidence, Finding, Grade, Severity
 from ampdoctor.gate.baseline import VERSION, Baseline, baseline_of, read_baseline, text_of
 from tests.unit.gate.runs import built, judged
 
@@ -83,3 +85,12 @@ def read_baseline_of(document: dict[str, Any], folder: Path) -> Baseline:
 def test_nothing_measured_is_empty() -> None:
     assert baseline_of([]).empty
     assert not GOOD.empty
+
+
+@pytest.mark.parametrize("order", [(Severity.ERROR, Severity.WARNING), (Severity.WARNING, Severity.ERROR)])
+def test_of_a_finding_that_runs_have_more_or_less_badly_the_worst_is_kept(order: tuple[Severity, ...]) -> None:
+    run, diagnosis = judged(built(flushed=90).build())
+    found = Finding("AMP101", "gradient-underflow", Severity.ERROR, "It is so.", Confidence.HIGH, Grade.MEASURED)
+    runs = [(run, replace(diagnosis, findings=(replace(found, severity=severity),))) for severity in order]
+    (known,) = baseline_of(runs).findings.values()
+    assert known.severity is Severity.ERROR

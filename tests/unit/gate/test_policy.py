@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ampdoctor.errors import AmpDoctorError
@@ -64,3 +66,8 @@ def test_a_limit_for_sites_does_not_hold_for_the_run_as_a_whole() -> None:
 
 def test_every_metric_is_read() -> None:
     assert set(_READERS) == set(METRICS)
+
+
+def test_every_tolerance_says_where_it_comes_from() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert [m.name for m in METRICS.values() if not m.why or f"- `{m.name}`: {m.why}\n" not in page] == []

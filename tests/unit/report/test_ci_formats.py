@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ampdoctor import report
+from ampdoctor.analysis.calls.code_lines import CodeLines
 from ampdoctor.finding import Fix, Location
 from ampdoctor.gate import check
 from ampdoctor.gate.policy import Policy
@@ -93,6 +94,30 @@ def test_sources_of_every_kind(source: str, start: str) -> None:
     assert line.startswith(f"::error {start}")
 
 
+@pytest.mark.parametrize(
+    ("first_step", "lines", "line"),
+    [
+        (0, CodeLines("t.py", ((0, "t.py:5"), (4, "t.py:9"))), 5),
+        (6, CodeLines("t.py", ((0, "t.py:5"), (4, "t.py:9"))), 9),
+        (None, CodeLines("t.py", ((2, "t.py:5"),)), 5),
+        (3, CodeLines("t.py"), 1),
+    ],
+)
+def test_a_finding_without_a_line_stands_at_its_step(first_step: int | None, lines: CodeLines, line: int) -> None:
+    finding = replace(UNDERFLOW, location=Location(first_step=first_step))
+    diagnosis = replace(COLLAPSED, findings=(finding,), lines=lines)
+    assert f"::error file=t.py,line={line},title=" in github.render(diagnosis)
+    assert f"Line: t.py:{line}" in junit.render(diagnosis)
+    (result,) = json.loads(sarif.render(diagnosis))["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": line}
+
+
+def test_a_metric_stands_at_the_script() -> None:
+    result = replace(FAILED, diagnosis=replace(FAILED.diagnosis, lines=CodeLines("t.py")))
+    assert "::error file=t.py,line=1,title=flushed gradient::" in github.render_gate(result)
+    assert "Line: t.py:1" in junit.render_gate(result)
+
+
 def test_junit_is_xml_whose_counts_are_right() -> None:
     for text in every(junit):
         suite = ET.fromstring(text).find("testsuite")
@@ -134,8 +159,10 @@ def test_sarif_has_what_its_schema_requires() -> None:
             assert result["level"] in {"none", "note", "warning", "error"}
             assert result["message"]["text"]
             assert all(isinstance(v, str) for v in result["partialFingerprints"].values())
+            assert len(result["locations"]) == 1
             for location in result["locations"]:
-                assert location.get("physicalLocation", {}).get("region", {"startLine": 1})["startLine"] >= 1
+                assert location["physicalLocation"]["artifactLocation"]["uri"]
+                assert location["physicalLocation"]["region"]["startLine"] >= 1
                 names = [place["fullyQualifiedName"] for place in location.get("logicalLocations", [])]
                 assert len(set(names)) == len(names)
         for invocation in run["invocations"]:

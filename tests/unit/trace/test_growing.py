@@ -94,3 +94,22 @@ def test_a_foreign_file(tmp_path: Path, junk: bytes) -> None:
     path.write_bytes(junk)
     with pytest.raises(TraceCorruptError, match=r"steps-0.arrows is not an Arrow stream"):
         GrowingTable(path, TABLES["steps"]).read_new()
+
+
+def test_a_whole_batch_that_can_not_be_read_is_damage_and_a_part_of_one_is_not(tmp_path: Path) -> None:
+    write_batches(tmp_path, "steps", 3, close=False)
+    path = table_path(tmp_path, "steps")
+    first = path.stat().st_size
+    write_batches(tmp_path, "steps", 3, 1, 4)
+    data = path.read_bytes()
+    for end in range(first, len(data) + 1, 7):
+        path.write_bytes(data[:end])
+        growing = GrowingTable(path, TABLES["steps"])
+        growing.read_new()
+        assert not growing.damaged
+    for place in (first, first + 8):  # the mark of the message; what describes it
+        path.write_bytes(data[:place] + b"\xee" * 4 + data[place + 4 :])
+        growing = GrowingTable(path, TABLES["steps"])
+        assert growing.read_new().num_rows == 3
+        assert growing.damaged
+        assert growing.cut

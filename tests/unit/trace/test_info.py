@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,3 +126,11 @@ def test_damaged_or_cut_anywhere_it_reads_or_says_so(tmp_path: Path) -> None:
         assert read_info(tmp_path) == info
 
     check()
+
+
+@pytest.mark.parametrize("name", ["started", "ended"])
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_times_that_are_none_are_refused(tmp_path: Path, name: str, time: float) -> None:
+    _write(tmp_path, {"schema_version": VERSION, name: time})
+    with pytest.raises(TraceCorruptError):
+        read_info(tmp_path)

@@ -10,7 +10,7 @@ def recorded(ampdoctor, dtype, *, scaled):
     model = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scaler = torch.amp.GradScaler("cpu", enabled=scaled)
-    with ampdoctor.watch(model, optimizer, scaler, every=5) as rec:
+    with ampdoctor.watch(model, optimizer=optimizer, scaler=scaler, every=5) as rec:
         train(model, optimizer, scaler, steps=20, dtype=dtype)
     return rec
 
