@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from dash import Dash
+from flask import has_request_context, request
+
 from ampdoctor_dashboard import routing
 from ampdoctor_dashboard.data.judge import Judge
 from ampdoctor_dashboard.data.library import Library
@@ -13,8 +16,6 @@ from ampdoctor_dashboard.pages.base import Desk
 from ampdoctor_dashboard.security import guard
 from ampdoctor_dashboard.shell import frame
 from ampdoctor_dashboard.view import View
-from dash import Dash
-from flask import has_request_context, request
 
 if TYPE_CHECKING:
     from pathlib import Path

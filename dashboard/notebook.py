@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data.opened import OpenedRun
 from ampdoctor_dashboard.figures import costs
 from ampdoctor_dashboard.figures import timeline as drawn
@@ -16,8 +17,6 @@ from ampdoctor_dashboard.figures.vitals import timeline_of
 from ampdoctor_dashboard.report import sites
 from ampdoctor_dashboard.theme import theme_of
 from ampdoctor_dashboard.words import check_language, words_of
-
-from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
     import os

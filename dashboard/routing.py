@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import ALL, ClientsideFunction, Dash, Input, Output, State, no_update
+
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data.library import ITSELF, Kind
 from ampdoctor_dashboard.pages.base import Context, chosen
 from ampdoctor_dashboard.shell import TICK_MS
 from ampdoctor_dashboard.view import View
 from ampdoctor_dashboard.widgets.badges import BAD, GOOD, PLAIN, WARN, badge
 from ampdoctor_dashboard.widgets.frames import problem
-from dash import ALL, ClientsideFunction, Dash, Input, Output, State, no_update
-
-from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.pages.base import Desk, Page
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 AT_REST_MS = 5000
 """How often a page asks for news of a run that is over: it may be recorded anew."""
@@ -63,6 +64,13 @@ def register(app: Dash, desk: Desk, pages: Sequence[Page]) -> None:
         newest = _newest(desk) if page and page.needs_run and not View.of(values).run else None
         return chosen(run=newest) if newest else no_update
 
+    _looks(app, desk)
+    _choices(app, desk)
+
+
+def _looks(app: Dash, desk: Desk) -> None:
+    """Add what looks for news of the run, again and again."""
+
     @app.callback(
         Output("version", "data"),
         Output("live", "children"),
@@ -88,8 +96,6 @@ def register(app: Dash, desk: Desk, pages: Sequence[Page]) -> None:
         at_rest = judged is not None and judged.current and not opened.is_live
         news = no_update if version == known else version
         return news, _badge(opened, context.words), AT_REST_MS if at_rest else TICK_MS
-
-    _choices(app, desk)
 
 
 def home_of(desk: Desk) -> str:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import waitress
+
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.app import JUDGE, make_app
 from ampdoctor_dashboard.security import check_host
 from ampdoctor_dashboard.words import check_language
-
-from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

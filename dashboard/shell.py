@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.words import LANGUAGES
 from dash import dcc, html
+
+from ampdoctor_dashboard.words import LANGUAGES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.pages.base import Page
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 TICK_MS = 1000
 """How often a page asks for news of a run that goes on."""

@@ -10,8 +10,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ampdoctor_dashboard.data.tree import Row
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.tree import Row
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
-from ampdoctor_dashboard.data.timeline import unscaled_norm
-from ampdoctor_dashboard.data.tried import tried
 
 from ampdoctor.finding import Grade
 from ampdoctor.formats import HALF_DTYPES
 from ampdoctor.gate.metrics import METRICS as GATES
+from ampdoctor_dashboard.data.timeline import unscaled_norm
+from ampdoctor_dashboard.data.tried import tried
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 LAST = 10
 """The final loss is the mean of so many of the last losses, or of the last tenth where that is fewer."""

@@ -6,15 +6,15 @@ import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ampdoctor_dashboard.data.held_in import formats_of
 
 from ampdoctor.tails import WINDOW, most_likely_flushed
+from ampdoctor_dashboard.data.held_in import formats_of
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.tensors import TensorIndex
     from numpy.typing import NDArray
 
     from ampdoctor.formats import NumberFormat
+    from ampdoctor_dashboard.data.tensors import TensorIndex
 
 AT_ONCE = 20_000
 """Tensors whose histograms are looked at together."""

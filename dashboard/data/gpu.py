@@ -10,8 +10,9 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import numpy as np
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 MOST_GPUS = 8
 """GPUs that are drawn, those that torch counts first before others."""

@@ -9,18 +9,16 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.data.signature import Signature, signature_of
-
 from ampdoctor.engine import diagnose
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor_dashboard.data.signature import Signature, signature_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ampdoctor_dashboard.data.seen import SeenRun
-
     from ampdoctor.config import Config
     from ampdoctor.diagnosis import Diagnosis
+    from ampdoctor_dashboard.data.seen import SeenRun
 
 REST = 10.0
 """A run that grows is judged anew after this many times what its last diagnosis took."""

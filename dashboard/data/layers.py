@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
 from ampdoctor_dashboard.data.cells import Cells, worst_of
 from ampdoctor_dashboard.data.flushed import FlushedCounts
 from ampdoctor_dashboard.data.held_in import formats_of
@@ -15,9 +16,10 @@ from ampdoctor_dashboard.data.tree import Lines, lines_of, tree_of
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from numpy.typing import NDArray
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.data.tensors import TensorIndex
-    from numpy.typing import NDArray
 
 COLUMNS = 500
 """Columns of the heatmap: more steps than this share one."""

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.data.opened import OpenedRun
-from ampdoctor_dashboard.data.seen import SeenRun
-
 from ampdoctor.errors import AmpDoctorError, RunNotFoundError
 from ampdoctor.trace.folders import check_holds_a_run
 from ampdoctor.trace.info import FILE_NAME, RunInfo, read_info
+from ampdoctor_dashboard.data.opened import OpenedRun
+from ampdoctor_dashboard.data.seen import SeenRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

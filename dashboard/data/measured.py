@@ -9,8 +9,9 @@ import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 NEEDED = ("step", "module", "role", "slot", "nonzero", "flushed", "too_small", "cosine", "absmax")
 

@@ -8,11 +8,6 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from ampdoctor_dashboard.data.kept import Kept
-from ampdoctor_dashboard.data.seen import SeenRun
-from ampdoctor_dashboard.data.signature import signature_of
-from ampdoctor_dashboard.data.steps import Steps
-from ampdoctor_dashboard.data.tensors import COLUMNS, ROWS_AT_ONCE, GrowingIndex, TensorIndex
 
 from ampdoctor.errors import TraceCorruptError
 from ampdoctor.trace.growing import GrowingTable
@@ -20,6 +15,11 @@ from ampdoctor.trace.info import read_info
 from ampdoctor.trace.run import ranks_of
 from ampdoctor.trace.schema import TABLES
 from ampdoctor.trace.writer import table_path
+from ampdoctor_dashboard.data.kept import Kept
+from ampdoctor_dashboard.data.seen import SeenRun
+from ampdoctor_dashboard.data.signature import signature_of
+from ampdoctor_dashboard.data.steps import Steps
+from ampdoctor_dashboard.data.tensors import COLUMNS, ROWS_AT_ONCE, GrowingIndex, TensorIndex
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.data.step_run import run_of_step
-
 from ampdoctor.analysis.twins.opinions import op_rows
+from ampdoctor_dashboard.data.step_run import run_of_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampdoctor_dashboard.data.opened import OpenedRun
-
     from ampdoctor.trace.schema import OpRow
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 LONGEST_CHAIN = 7
 """Operations of a lineage."""

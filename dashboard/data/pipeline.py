@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from ampdoctor_dashboard.data.call_order import calls_of
-from ampdoctor_dashboard.data.op_classes import Ran, ran_in
-from ampdoctor_dashboard.data.step_run import nearest, run_of_step, steps_of_table
 
 from ampdoctor.analysis.calls.scaling import ScalingKind, loss_scaling
 from ampdoctor.analysis.twins.opinions import op_rows, twin_rows
 from ampdoctor.formats import HALF_DTYPES
 from ampdoctor.trace.rows import as_rows
 from ampdoctor.trace.schema import TimingRow
+from ampdoctor_dashboard.data.call_order import calls_of
+from ampdoctor_dashboard.data.op_classes import Ran, ran_in
+from ampdoctor_dashboard.data.step_run import nearest, run_of_step, steps_of_table
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
-
     from ampdoctor.finding import Finding
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import CallRow, ScalerRow, StepRow, TwinRow
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from ampdoctor.rules import find_rule
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
 
     from ampdoctor.finding import Finding
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 _SITE = re.compile(r"(?P<name>.*) \((?P<role>[a-z_]+)\)")
 

@@ -6,16 +6,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data.library import Kind
 
-from ampdoctor.errors import AmpDoctorError
-
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.judge import Judge, Judged
-    from ampdoctor_dashboard.data.library import Entry, Library
-
     from ampdoctor.finding import Severity
     from ampdoctor.trace.info import RunInfo
+    from ampdoctor_dashboard.data.judge import Judge, Judged
+    from ampdoctor_dashboard.data.library import Entry, Library
 
 AT_ONCE = 12
 """Runs whose diagnoses are asked for at a time; the others follow with the next looks."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.data.signature import signature_of
-from ampdoctor_dashboard.data.steps import Steps
-
 from ampdoctor.trace.growing import GrowingTable
 from ampdoctor.trace.info import RunInfo, read_info
 from ampdoctor.trace.run import Run, open_run, ranks_of
 from ampdoctor.trace.schema import TABLES
 from ampdoctor.trace.writer import table_path
+from ampdoctor_dashboard.data.signature import signature_of
+from ampdoctor_dashboard.data.steps import Steps
 
 if TYPE_CHECKING:
     from pathlib import Path

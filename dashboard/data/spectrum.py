@@ -6,15 +6,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from ampdoctor_dashboard.data.measured import fp32_histogram
 
 from ampdoctor.formats import BF16, E4M3FN, E5M2, FP16, FP32, HALF_DTYPES
+from ampdoctor_dashboard.data.measured import fp32_histogram
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
 
     from ampdoctor.formats import NumberFormat
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 GRADIENTS = frozenset({"grad_output", "weight_grad"})
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
 from ampdoctor_dashboard.data.packed import Column, Counts, Histograms
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.data.steps import Steps
-    from numpy.typing import NDArray
 
 
 def unscaled_norm(opened: OpenedRun) -> NDArray[np.float64]:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from ampdoctor_dashboard.data.tensors import Site
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.tensors import Site
 
 FITS = 60
 """Rows that are shown before anybody unfolds anything."""

@@ -11,9 +11,8 @@ from ampdoctor.analysis.twins.measured import measured_steps
 from ampdoctor.trace.run import Run
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
-
     from ampdoctor.analysis.twins.measured import MeasuredStep
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 WHOLE = pa.array(["gradient", "loss"])
 """Roles of the step as a whole; what twins measured site by site is not needed here, and much more."""

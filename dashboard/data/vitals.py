@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from ampdoctor_dashboard.data.timeline import measured_flushed, share_by_step, unscaled_norm
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
+
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 Points = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 """Places on the axis, and values there; NaN where nothing was measured."""

@@ -7,7 +7,6 @@ from math import log2
 from typing import TYPE_CHECKING
 
 import numpy as np
-from ampdoctor_dashboard.data.step_run import run_of_step, steps_with
 
 from ampdoctor.analysis.advice.bf16_costs import bf16_costs
 from ampdoctor.analysis.advice.choosing import recommend
@@ -15,15 +14,16 @@ from ampdoctor.analysis.advice.whatif import CURVE, WhatIf, measured_points, rec
 from ampdoctor.analysis.twins.opinions import twin_rows
 from ampdoctor.errors import AmpDoctorError
 from ampdoctor.formats import FORMATS, FP32, NumberFormat
+from ampdoctor_dashboard.data.step_run import run_of_step, steps_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor_dashboard.data.kept import Kept
-    from ampdoctor_dashboard.data.opened import OpenedRun
     from numpy.typing import NDArray
 
     from ampdoctor.analysis.advice.recommendation import Recommendations
+    from ampdoctor_dashboard.data.kept import Kept
+    from ampdoctor_dashboard.data.opened import OpenedRun
 
 LOWEST, HIGHEST = CURVE[0], CURVE[-1]
 """log2 of the smallest and the largest loss scale that can be asked about."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 from ampdoctor_dashboard.theme import BLUE, CATEGORY, SKY, VERMILION
-from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

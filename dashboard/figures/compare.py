@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import plotly.graph_objects as go
+
     from ampdoctor_dashboard.data.vitals import Points
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ampdoctor.analysis.memory.layouts import COMPONENTS, layouts_at
+from ampdoctor.analysis.memory.ledgers import ledgers, total
+from ampdoctor.analysis.speed import is_cast
+from ampdoctor.formats import format_of_dtype, title_of_dtype
 from ampdoctor_dashboard.data.gpu import telemetry
 from ampdoctor_dashboard.data.memory import Chosen, chosen_ledger, chosen_speed, costs, kept_by_module
 from ampdoctor_dashboard.figures.gpu import telemetry_figure
@@ -15,22 +20,17 @@ from ampdoctor_dashboard.figures.style import nothing
 from ampdoctor_dashboard.figures.thinning import thinned
 from ampdoctor_dashboard.figures.treemap import treemap
 
-from ampdoctor.analysis.memory.layouts import COMPONENTS, layouts_at
-from ampdoctor.analysis.memory.ledgers import ledgers, total
-from ampdoctor.analysis.speed import is_cast
-from ampdoctor.formats import format_of_dtype, title_of_dtype
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import plotly.graph_objects as go
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.words import Words
 
     from ampdoctor.analysis.memory.ledgers import Ledger
     from ampdoctor.trace.run import Run
     from ampdoctor.trace.schema import TimingRow
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.words import Words
 
 MOST_LEDGERS = 400
 """Steps that the areas are drawn over."""

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
 from ampdoctor_dashboard.figures.amounts import short
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 from ampdoctor_dashboard.figures.thinning import drawable, thinned
 from ampdoctor_dashboard.theme import SERIES
-from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from ampdoctor_dashboard.data.gpu import Telemetry
     from ampdoctor_dashboard.words import Words
-    from numpy.typing import NDArray
 
 ROW_HEIGHT = 120
 

@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
-from ampdoctor_dashboard.figures.amounts import unit_of
-from ampdoctor_dashboard.figures.memory import COLORS, PALE, component_title, phase_title
-from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
-from ampdoctor_dashboard.theme import CATEGORY, GREEN
 
 from ampdoctor.analysis.memory.layouts import COMPONENTS
 from ampdoctor.analysis.speed import SETTINGS
 from ampdoctor.analysis.wording import bytes_text
 from ampdoctor.finding import Grade
+from ampdoctor_dashboard.figures.amounts import unit_of
+from ampdoctor_dashboard.figures.memory import COLORS, PALE, component_title, phase_title
+from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
+from ampdoctor_dashboard.theme import CATEGORY, GREEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ampdoctor_dashboard.words import Words
-
     from ampdoctor.analysis.memory.layouts import Layout
     from ampdoctor.trace.schema import PaceRow
+    from ampdoctor_dashboard.words import Words
 
 
 def layout_title(name: str, words: Words) -> str:

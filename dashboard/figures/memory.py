@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
-from ampdoctor_dashboard.figures.amounts import LONGEST_TOLD, short, unit_of
-from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
-from ampdoctor_dashboard.theme import BLUE, CATEGORY, GREEN, ORANGE, PINK, SKY, VERMILION, YELLOW
 
 from ampdoctor.analysis.wording import bytes_text
 from ampdoctor.formats import format_of_dtype, title_of_dtype
+from ampdoctor_dashboard.figures.amounts import LONGEST_TOLD, short, unit_of
+from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
+from ampdoctor_dashboard.theme import BLUE, CATEGORY, GREEN, ORANGE, PINK, SKY, VERMILION, YELLOW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

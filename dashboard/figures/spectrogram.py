@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 from ampdoctor_dashboard.theme import VERMILION
-from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

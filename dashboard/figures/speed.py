@@ -6,20 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
+
+from ampdoctor.analysis.wording import number, percent
 from ampdoctor_dashboard.figures.amounts import LONGEST_TOLD, short
 from ampdoctor_dashboard.figures.layouts import not_paced, setting_title
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 from ampdoctor_dashboard.theme import BLUE, CATEGORY, GREEN, ORANGE, VERMILION
 
-from ampdoctor.analysis.wording import number, percent
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ampdoctor_dashboard.words import Words
-
     from ampdoctor.analysis.speed import Speed
     from ampdoctor.trace.schema import PaceRow, TimingRow
+    from ampdoctor_dashboard.words import Words
 
 LONGEST_MS = 1e12
 """A time beyond it, of decades, is none."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import plotly.graph_objects as go
+
 from ampdoctor_dashboard.theme import LIGHT, Theme
 from ampdoctor_dashboard.words import Words
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 from ampdoctor_dashboard.figures.thinning import drawable, thinned
 from ampdoctor_dashboard.theme import ORANGE, SERIES
-from plotly.subplots import make_subplots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def timeline(data: Timeline, style: Style) -> go.Figure:
         _strip(figure, vital, row, style)
     for band in data.bands:
         figure.add_vrect(
-            x0=band.x[0], x1=band.until, fillcolor=band.color, opacity=0.12, line_width=0,
+            x0=band.x[0], x1=band.until, fillcolor=band.color, opacity=0.12, line={"color": band.color, "width": 1},
             annotation_text=plain(band.name), annotation_font_size=10, annotation_position="top left", row=1, col=1,
         )  # fmt: skip
     for mark in data.marks:

@@ -6,19 +6,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
+
+from ampdoctor.analysis.wording import bytes_text, percent
+from ampdoctor.formats import format_of_dtype, title_of_dtype
 from ampdoctor_dashboard.figures.amounts import LONGEST_TOLD, short
 from ampdoctor_dashboard.figures.memory import COLORS, PALE, component_title
 from ampdoctor_dashboard.figures.style import Style, dressed, nothing, plain
 
-from ampdoctor.analysis.wording import bytes_text, percent
-from ampdoctor.formats import format_of_dtype, title_of_dtype
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ampdoctor_dashboard.words import Words
-
     from ampdoctor.trace.schema import MemoryRow
+    from ampdoctor_dashboard.words import Words
 
 _ROOT = "all"
 

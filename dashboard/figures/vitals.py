@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ampdoctor.finding import Severity
 from ampdoctor_dashboard.data import timeline as data
 from ampdoctor_dashboard.figures.timeline import Line, Mark, Timeline, Vital
 from ampdoctor_dashboard.theme import ORANGE, PINK, VERMILION
 
-from ampdoctor.finding import Severity
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.words import Words
     from numpy.typing import NDArray
 
     from ampdoctor.finding import Finding
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.words import Words
 
 FEW = 40
 """Points of a line that are also shown as dots."""

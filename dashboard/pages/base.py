@@ -5,25 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dash import Patch
+from flask import has_request_context, request
+
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data.library import Kind
 from ampdoctor_dashboard.figures.style import Style, nothing
 from ampdoctor_dashboard.theme import theme_of
 from ampdoctor_dashboard.view import View
 from ampdoctor_dashboard.words import LANGUAGES, Words, preferred, words_of
-from dash import Patch
-from flask import has_request_context, request
-
-from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import plotly.graph_objects as go
+    from dash import Dash
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.judge import Judge
     from ampdoctor_dashboard.data.library import Library
     from ampdoctor_dashboard.data.opened import OpenedRun
-    from dash import Dash
-    from dash.development.base_component import Component
 
 
 LANGUAGE_COOKIE = "ampdoctor-lang"

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data import comparison
 from ampdoctor_dashboard.data.differences import changed_findings, differing, settings_of
 from ampdoctor_dashboard.data.library import Kind
@@ -17,17 +20,14 @@ from ampdoctor_dashboard.widgets.badges import badge
 from ampdoctor_dashboard.widgets.comparison import finding_list, metric_table, setting_table
 from ampdoctor_dashboard.widgets.frames import card, chart, note, page_head
 from ampdoctor_dashboard.widgets.prose import cut
-from dash import Dash, Input, Output, State, dcc, html, no_update
-
-from ampdoctor.errors import AmpDoctorError
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.diagnosis import Diagnosis
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.words import Words
 
 MOST = 3
 """Runs that one is compared with: more lines could not be told apart."""

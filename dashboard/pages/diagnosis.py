@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.finding import Grade
 from ampdoctor_dashboard.data.tried import tried
 from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.widgets.badges import badge
@@ -16,19 +20,15 @@ from ampdoctor_dashboard.widgets.rule_page import EXPLAIN, rule_page
 from ampdoctor_dashboard.widgets.tables import column, grid
 from ampdoctor_dashboard.widgets.tried import tried_table
 from ampdoctor_dashboard.widgets.verdict import verdict_card, waiting
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
-
-from ampdoctor.errors import AmpDoctorError
-from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.judge import Judged
-    from ampdoctor_dashboard.view import View
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.diagnosis import Diagnosis
     from ampdoctor.finding import Finding
+    from ampdoctor_dashboard.data.judge import Judged
+    from ampdoctor_dashboard.view import View
+    from ampdoctor_dashboard.words import Words
 
 WAIT_S = 0.3
 """How long the page waits for a diagnosis that is being made; it comes with a later look otherwise."""

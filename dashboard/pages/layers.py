@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 import numpy as np
+from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.finding import Grade
 from ampdoctor_dashboard.data import layers as data
 from ampdoctor_dashboard.data.metrics import METRICS, Metric, metric_of
 from ampdoctor_dashboard.figures.heatmap import Colours, Heatmap, heatmap, marks
@@ -17,17 +21,14 @@ from ampdoctor_dashboard.widgets.labels import labelled
 from ampdoctor_dashboard.widgets.metrics import metric_words, role_words
 from ampdoctor_dashboard.widgets.module_tree import module_tree
 from ampdoctor_dashboard.widgets.tensor_details import tensor_details
-from dash import Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
-
-from ampdoctor.errors import AmpDoctorError
-from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.tree import Lines
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 ROLE = "weight_grad"
 
@@ -38,6 +39,7 @@ def layout(context: Context) -> Component:
     figure = html.Div(dcc.Graph(id="layers-figure", config=TOOLS), role="figure", className="layers-chart",
                       **labelled(words("the chosen number of each module over the examined steps")))  # fmt: skip
     tree = html.Div(id="layers-tree", className="layers-tree", role="group", **labelled(words("modules")))
+    shown = html.Div([tree, figure], className="layers-body", tabIndex=0)
     explain = words(
         "A module shows what lies in it as one: sums of counts, and the worst of what does not add up. Where steps "
         "share a column, it shows the worst of them; zoom in to see each."
@@ -47,10 +49,7 @@ def layout(context: Context) -> Component:
             page_head(words(PAGE.title), words(PAGE.purpose), *_controls(context)),
             card(
                 words("Sites by steps"),
-                [
-                    html.Div(id="layers-legend", className="layers-legend"),
-                    html.Div([tree, figure], className="layers-body", tabIndex=0),
-                ],
+                [html.Div(id="layers-legend", className="layers-legend"), shown],
                 explain=explain,
                 tools=[html.Div(id="layers-grade")],
             ),

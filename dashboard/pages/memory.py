@@ -5,14 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.data.memory import Chosen, chosen_ledger, chosen_speed, costs
-from ampdoctor_dashboard.figures import costs as figures
-from ampdoctor_dashboard.figures.memory import phase_title
-from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
-from ampdoctor_dashboard.widgets.cost_numbers import memory_numbers, speed_numbers
-from ampdoctor_dashboard.widgets.costs import advice_list, numbers
-from ampdoctor_dashboard.widgets.frames import card, chart, note, page_head
-from ampdoctor_dashboard.widgets.prose import prose
 from dash import Dash, Input, Output, State, html, no_update
 
 from ampdoctor.analysis.memory.advice import advice
@@ -21,17 +13,25 @@ from ampdoctor.analysis.memory.ledgers import PHASES, ledgers
 from ampdoctor.analysis.memory.saved import saved_sentence
 from ampdoctor.analysis.wording import bytes_text, percent
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor_dashboard.data.memory import Chosen, chosen_ledger, chosen_speed, costs
+from ampdoctor_dashboard.figures import costs as figures
+from ampdoctor_dashboard.figures.memory import phase_title
+from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
+from ampdoctor_dashboard.widgets.cost_numbers import memory_numbers, speed_numbers
+from ampdoctor_dashboard.widgets.costs import advice_list, numbers
+from ampdoctor_dashboard.widgets.frames import card, chart, note, page_head
+from ampdoctor_dashboard.widgets.prose import prose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import plotly.graph_objects as go
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.trace.run import Run
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.words import Words
 
 FIGURES: dict[str, Callable[[OpenedRun, int | None, str, Style], go.Figure]] = {
     "memory-treemap": figures.boxes,

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from ampdoctor.finding import Grade
 from ampdoctor_dashboard.data import ops as data
 from ampdoctor_dashboard.data.source_line import location
 from ampdoctor_dashboard.data.step_run import nearest
@@ -17,17 +20,14 @@ from ampdoctor_dashboard.widgets.ops import chain, columns, headline, table_rows
 from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_options
 from ampdoctor_dashboard.widgets.tables import grid
 from ampdoctor_dashboard.words.told import told
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
-
-from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.trace.schema import OpRow
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.words import Words
 
 BARS = 14
 """Places that are drawn."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
+
 from ampdoctor_dashboard.data import pipeline as data
 from ampdoctor_dashboard.data.call_order import made, right_order
 from ampdoctor_dashboard.data.stations import Station, findings_at
@@ -16,7 +18,6 @@ from ampdoctor_dashboard.widgets.station import BAD, WARN, Shown
 from ampdoctor_dashboard.widgets.stations import station_of
 from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_options
 from ampdoctor_dashboard.words.told import told
-from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import Dash, Input, Output, State, dcc, html, no_update
+
+from ampdoctor.finding import Severity
 from ampdoctor_dashboard.data.clock import local_time
 from ampdoctor_dashboard.data.library import Kind
 from ampdoctor_dashboard.data.runs import Glance, glances
@@ -13,15 +16,13 @@ from ampdoctor_dashboard.widgets.frames import card, note, page_head
 from ampdoctor_dashboard.widgets.links import address
 from ampdoctor_dashboard.widgets.tables import column, grid
 from ampdoctor_dashboard.words.told import told
-from dash import Dash, Input, Output, State, dcc, html, no_update
-
-from ampdoctor.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
+
+    from ampdoctor_dashboard.words import Words
 
 OFTEN_MS, SELDOM_MS = 1000, 5000
 """How often the list is looked through: while something is judged or goes on, and else."""

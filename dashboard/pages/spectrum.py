@@ -6,32 +6,31 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 import numpy as np
-from ampdoctor_dashboard.data import spectrum as data
-from ampdoctor_dashboard.data.held_in import formats_of
-from ampdoctor_dashboard.data.layers import roles_of
-from ampdoctor_dashboard.data.measured import twinned_steps
-from ampdoctor_dashboard.data.step_run import nearest
-from ampdoctor_dashboard.figures.spectrogram import Edge, Spectrogram, spectrogram
-from ampdoctor_dashboard.figures.style import nothing
-from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
-from ampdoctor_dashboard.theme import CATEGORY
-from ampdoctor_dashboard.view import View
-from ampdoctor_dashboard.widgets.badges import grade_badge
-from ampdoctor_dashboard.widgets.frames import card, chart, page_head
-from ampdoctor_dashboard.widgets.labels import labelled
-from ampdoctor_dashboard.widgets.metrics import role_words
-from ampdoctor_dashboard.widgets.step_bars import band_name, exponent_title, step_bars
-from ampdoctor_dashboard.widgets.step_choice import instead
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from ampdoctor.finding import Grade
+from ampdoctor_dashboard.data import spectrum as data
+from ampdoctor_dashboard.data.layers import roles_of
+from ampdoctor_dashboard.data.measured import twinned_steps
+from ampdoctor_dashboard.data.step_run import nearest
+from ampdoctor_dashboard.figures.spectrogram import Spectrogram, spectrogram
+from ampdoctor_dashboard.figures.style import nothing
+from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
+from ampdoctor_dashboard.view import View
+from ampdoctor_dashboard.widgets.badges import grade_badge
+from ampdoctor_dashboard.widgets.format_edges import format_edges
+from ampdoctor_dashboard.widgets.frames import card, chart, page_head
+from ampdoctor_dashboard.widgets.labels import labelled
+from ampdoctor_dashboard.widgets.metrics import role_words
+from ampdoctor_dashboard.widgets.step_bars import exponent_title, step_bars
+from ampdoctor_dashboard.widgets.step_choice import instead
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-    from ampdoctor_dashboard.data.spectrum import Spectrum
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 HELD, UNSCALED = "held", "unscaled"
 
@@ -196,7 +195,7 @@ def _over(context: Context, style: Style) -> go.Figure:
     return spectrogram(
         Spectrogram(
             found.steps, found.lowest, found.counts, found.zeros / numel, found.nonfinite / numel,
-            _edges(context, found, number, words), exponent_title(site.role, words, unscaled=unscaled),
+            format_edges(context.run, found, number, words), exponent_title(site.role, words, unscaled=unscaled),
             words("no tensor of this site was recorded"), _step(context, number),
             keep=f"{context.run.id}-{context.run.rank}-{site.key}-{unscaled}",
         ),
@@ -208,26 +207,6 @@ def _nothing(style: Style) -> go.Figure:
     why = style.words("no tensor was recorded")
     fill = style.words("tensors are recorded on examined steps: the first ones, then every N-th")
     return nothing(style, why, fill, height=360)
-
-
-def _edges(context: Context, found: Spectrum, number: int, words: Words) -> list[Edge]:
-    """Return what the narrow formats hold, step by step: the run's own loss scale may change."""
-    site = context.run.tensors.sites[number]
-    own = formats_of(context.run.tensors.sites)[number]
-    last = data.bands_of(site.role, float(found.scale[-1]) if len(found.scale) else 0.0, unscaled=found.unscaled)
-    edges = []
-    for band in last:
-        ours = band.number_format is own and (band.scale is None or band.own)
-        if band.number_format.name not in {"fp16", "e5m2"} and not ours:
-            continue
-        moves = found.scale - found.scale[-1]
-        moved = (-moves if found.unscaled else 0.0 * moves) if band.own else (0.0 * moves if found.unscaled else moves)
-        name = band_name(band, words)
-        color = CATEGORY[band.number_format.name]
-        edges.append(
-            Edge(name, color, band.edge + moved, band.normal + moved if ours else None, band.end + moved, own=ours)
-        )
-    return edges
 
 
 def _site(context: Context) -> int | None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 import numpy as np
+from dash import Dash, Input, Output, State, html, no_update
+
 from ampdoctor_dashboard.figures.timeline import Timeline, timeline
 from ampdoctor_dashboard.figures.vitals import timeline_of
 from ampdoctor_dashboard.pages.base import Context, Desk, Page, chosen
 from ampdoctor_dashboard.widgets.frames import card, chart, page_head
-from dash import Dash, Input, Output, State, html, no_update
 
 if TYPE_CHECKING:
     from dash.development.base_component import Component

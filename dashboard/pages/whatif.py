@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 import numpy as np
+from dash import ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
+
+from ampdoctor.analysis.wording import scale_text
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.formats import FP16
 from ampdoctor_dashboard.data import whatif as data
 from ampdoctor_dashboard.data.step_run import nearest, steps_with
 from ampdoctor_dashboard.figures.whatif import ScaleCurve, recommended_mark, scale_curve
@@ -16,19 +21,15 @@ from ampdoctor_dashboard.widgets.step_choice import instead, step_choice, step_o
 from ampdoctor_dashboard.widgets.tables import grid
 from ampdoctor_dashboard.widgets.whatif import columns, cures, rows, scale_of, spoken
 from ampdoctor_dashboard.words.told import told
-from dash import ClientsideFunction, Dash, Input, Output, Patch, State, ctx, dcc, html, no_update
-
-from ampdoctor.analysis.wording import scale_text
-from ampdoctor.errors import AmpDoctorError
-from ampdoctor.formats import FP16
 
 if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.data.whatif import Answers, Asked
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.view import View
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 
 def layout(context: Context) -> Component:

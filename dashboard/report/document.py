@@ -8,24 +8,23 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor_dashboard.data.clock import local_time
-from ampdoctor_dashboard.report.drawn import drawn
-from ampdoctor_dashboard.report.embedded import json_text
-from ampdoctor_dashboard.report.labels import labels
-from ampdoctor_dashboard.report.said import explained, prose, said_steps, sites_of, skipped_by_reason, when
-from ampdoctor_dashboard.theme import DARK, LIGHT
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from ampdoctor import __version__
 from ampdoctor.finding import Severity
+from ampdoctor_dashboard.data.clock import local_time
+from ampdoctor_dashboard.report.drawn import drawn
+from ampdoctor_dashboard.report.embedded import json_text
+from ampdoctor_dashboard.report.labels import labels
+from ampdoctor_dashboard.report.said import explained, prose, said_steps, sites_of, skipped_by_reason, when
+from ampdoctor_dashboard.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
+    from ampdoctor.diagnosis import Diagnosis
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.words import Words
-
-    from ampdoctor.diagnosis import Diagnosis
 
 LONGEST = 300
 """Characters of a command, a device and the like."""

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ampdoctor.analysis.wording import scale_text
+from ampdoctor.errors import AmpDoctorError
 from ampdoctor_dashboard.data import whatif
 from ampdoctor_dashboard.figures import costs
 from ampdoctor_dashboard.figures.style import Style, nothing
@@ -16,19 +19,16 @@ from ampdoctor_dashboard.report import sites
 from ampdoctor_dashboard.report.embedded import escaped_json
 from ampdoctor_dashboard.words.told import told
 
-from ampdoctor.analysis.wording import scale_text
-from ampdoctor.errors import AmpDoctorError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     import plotly.graph_objects as go
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.words import Words
     from markupsafe import Markup
     from numpy.typing import NDArray
 
     from ampdoctor.diagnosis import Diagnosis
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.words import Words
 
 MOST_CHARACTERS = 250_000
 """Characters of one figure: together with plotly itself they must fit an e-mail."""

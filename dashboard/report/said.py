@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ampdoctor_dashboard.words.told import told
-
 from ampdoctor.errors import UnknownRuleError
 from ampdoctor.report.rule_text import ENTRY, first_line, rule_blocks
 from ampdoctor.rules import find_rule
+from ampdoctor_dashboard.words.told import told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ampdoctor_dashboard.words import Words
-
     from ampdoctor.diagnosis import Diagnosis
     from ampdoctor.finding import Location
+    from ampdoctor_dashboard.words import Words
 
 LONGEST = 120
 """Characters of a name; the whole of it is its title."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
 from ampdoctor_dashboard.data import layers
 from ampdoctor_dashboard.data.measured import twinned_steps
 from ampdoctor_dashboard.data.metrics import metric_of
@@ -17,11 +18,11 @@ from ampdoctor_dashboard.widgets.step_bars import step_bars
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from ampdoctor.diagnosis import Diagnosis
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words
-
-    from ampdoctor.diagnosis import Diagnosis
 
 LINES = 80
 """Lines of the heatmap: a page of paper holds no more."""

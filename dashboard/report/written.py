@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.data.opened import OpenedRun
-from ampdoctor_dashboard.report.document import document
-from ampdoctor_dashboard.words import check_language, words_of
-
 from ampdoctor.engine import diagnose
 from ampdoctor.errors import OutputExistsError, OutputNotWritableError
 from ampdoctor.trace.folders import check_holds_a_run
+from ampdoctor_dashboard.data.opened import OpenedRun
+from ampdoctor_dashboard.report.document import document
+from ampdoctor_dashboard.words import check_language, words_of
 
 if TYPE_CHECKING:
     from pathlib import Path

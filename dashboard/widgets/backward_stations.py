@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.calls.scaling import ScalingKind
+from ampdoctor.analysis.wording import number, percent, scale_text
+from ampdoctor.finding import Grade
 from ampdoctor_dashboard.widgets.station import (
     BAD,
     GOOD,
@@ -17,10 +20,6 @@ from ampdoctor_dashboard.widgets.station import (
     spread,
     unrecorded,
 )
-
-from ampdoctor.analysis.calls.scaling import ScalingKind
-from ampdoctor.analysis.wording import number, percent, scale_text
-from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
     from ampdoctor_dashboard.data.pipeline import StepFacts

@@ -10,8 +10,9 @@ from dash import html
 from ampdoctor.finding import Grade, Severity
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
+
+    from ampdoctor_dashboard.words import Words
 
 PLAIN, GOOD, WARN, BAD, BLUE = "plain", "good", "warn", "bad", "blue"
 """Tones: classes of assets/style.css, readable on both grounds."""

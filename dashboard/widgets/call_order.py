@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import html
+
 from ampdoctor_dashboard.data import call_order
 from ampdoctor_dashboard.widgets.frames import note
-from dash import html
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.call_order import Made, Wanted
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 
 def order_table(made: Sequence[Made], wanted: Sequence[Wanted], words: Words) -> Component:

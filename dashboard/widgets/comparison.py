@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from dash import html
+
+from ampdoctor.analysis.twins.measured import cosine_text
+from ampdoctor.analysis.wording import bytes_text, number, percent, scale_text
 from ampdoctor_dashboard.data.differences import BOTH, FIXED, NEW
 from ampdoctor_dashboard.widgets.badges import BAD, GOOD, PLAIN, badge, grade_badge, severity_badge
 from ampdoctor_dashboard.widgets.compared_metrics import metric_name
 from ampdoctor_dashboard.widgets.frames import note
 from ampdoctor_dashboard.widgets.links import link
 from ampdoctor_dashboard.widgets.prose import cut, prose
-from dash import html
-
-from ampdoctor.analysis.twins.measured import cosine_text
-from ampdoctor.analysis.wording import bytes_text, number, percent, scale_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.data.comparison import Change, Metric, Row
-    from ampdoctor_dashboard.view import View
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.finding import Finding
+    from ampdoctor_dashboard.data.comparison import Change, Metric, Row
+    from ampdoctor_dashboard.view import View
+    from ampdoctor_dashboard.words import Words
 
 LONGEST = 400
 """Characters of a setting that are shown."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.figures.memory import component_title
-from ampdoctor_dashboard.widgets.costs import Figure
-
 from ampdoctor.analysis.memory.ledgers import PEAK
 from ampdoctor.analysis.wording import bytes_text, number, percent
 from ampdoctor.finding import Grade
+from ampdoctor_dashboard.figures.memory import component_title
+from ampdoctor_dashboard.widgets.costs import Figure
 
 if TYPE_CHECKING:
+    from ampdoctor.analysis.speed import Speed
     from ampdoctor_dashboard.data.memory import Chosen
     from ampdoctor_dashboard.words import Words
-
-    from ampdoctor.analysis.speed import Speed
 
 
 def memory_numbers(found: Chosen, words: Words) -> list[Figure]:

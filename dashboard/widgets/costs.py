@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.widgets.badges import grade_badge
-from ampdoctor_dashboard.widgets.frames import TOLD_ON, note
-from ampdoctor_dashboard.widgets.prose import prose
 from dash import html
 
 from ampdoctor.analysis.wording import bytes_text, number
+from ampdoctor_dashboard.widgets.badges import grade_badge
+from ampdoctor_dashboard.widgets.frames import TOLD_ON, note
+from ampdoctor_dashboard.widgets.prose import prose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.analysis.memory.advice import Advice
     from ampdoctor.finding import Grade
+    from ampdoctor_dashboard.words import Words
 
 
 class Figure(NamedTuple):

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import dcc, html
+
 from ampdoctor_dashboard.data.recorded import recorded_behind
 from ampdoctor_dashboard.figures.sparkline import HEIGHT, Sparkline, sparkline
 from ampdoctor_dashboard.widgets.prose import cut
-from dash import dcc, html
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.finding import Finding
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.words import Words
 
 
 def evidence_charts(opened: OpenedRun, finding: Finding, style: Style) -> list[Component]:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor_dashboard.widgets.badges import BAD, PLAIN, WARN, badge
-from ampdoctor_dashboard.widgets.fold import fold
-from ampdoctor_dashboard.widgets.frames import card, note
-from ampdoctor_dashboard.widgets.prose import prose
-from ampdoctor_dashboard.widgets.rule_page import explain_button
 from dash import html
 
 from ampdoctor.errors import UnknownRuleError
 from ampdoctor.report.rule_text import first_line
 from ampdoctor.rules import find_rule
+from ampdoctor_dashboard.widgets.badges import BAD, PLAIN, WARN, badge
+from ampdoctor_dashboard.widgets.fold import fold
+from ampdoctor_dashboard.widgets.frames import card, note
+from ampdoctor_dashboard.widgets.prose import prose
+from ampdoctor_dashboard.widgets.rule_page import explain_button
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.diagnosis import Diagnosis, NotRun
+    from ampdoctor_dashboard.words import Words
 
 
 def found_sound(diagnosis: Diagnosis, words: Words) -> Component:

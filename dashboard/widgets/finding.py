@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+from dash import html
+
+from ampdoctor.finding import Confidence, Grade
 from ampdoctor_dashboard.data.recorded import known_sites, site_key
 from ampdoctor_dashboard.data.tried import nearest
 from ampdoctor_dashboard.widgets.badges import badge, grade_badge, severity_badge
@@ -16,19 +19,16 @@ from ampdoctor_dashboard.widgets.links import link
 from ampdoctor_dashboard.widgets.prose import cut, prose
 from ampdoctor_dashboard.widgets.rule_page import explain_button
 from ampdoctor_dashboard.widgets.tried import tried_table
-from dash import html
-
-from ampdoctor.finding import Confidence, Grade
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.data.opened import OpenedRun
-    from ampdoctor_dashboard.figures.style import Style
-    from ampdoctor_dashboard.view import View
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.analysis.twins.measured import MeasuredStep
     from ampdoctor.finding import Evidence, Finding, Fix
+    from ampdoctor_dashboard.data.opened import OpenedRun
+    from ampdoctor_dashboard.figures.style import Style
+    from ampdoctor_dashboard.view import View
+    from ampdoctor_dashboard.words import Words
 
 SITES_SHOWN = 6
 """Sites that are named at once; the others unfold."""

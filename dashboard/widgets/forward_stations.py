@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
+from ampdoctor.analysis.wording import number, percent
+from ampdoctor.finding import Grade
+from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
 from ampdoctor_dashboard.widgets.station import (
     BAD,
     UNKNOWN,
@@ -17,10 +20,6 @@ from ampdoctor_dashboard.widgets.station import (
     spread,
     unrecorded,
 )
-
-from ampdoctor.analysis.wording import number, percent
-from ampdoctor.finding import Grade
-from ampdoctor.formats import HALF_DTYPES, format_of_dtype, title_of_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

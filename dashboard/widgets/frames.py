@@ -8,10 +8,10 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.errors import AmpDoctorError
+    from ampdoctor_dashboard.words import Words
 
 Children = Any
 """What dash takes as children: a component, text, or a list of them."""

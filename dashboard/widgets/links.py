@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from dash import dcc
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.view import View
     from dash.development.base_component import Component
+
+    from ampdoctor_dashboard.view import View
 
 
 def address(page: str, view: View, **changes: object) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from dash import html
 
 if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.tensors import Site
     from ampdoctor_dashboard.data.tree import Lines, Row
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 LONGEST_TITLE = 300
 HIDDEN: dict[str, Any] = {"aria-hidden": "true"}

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dash import html
+
+from ampdoctor.analysis.wording import number
+from ampdoctor.finding import Grade
 from ampdoctor_dashboard.data.ops import BEFORE_THE_STEP
 from ampdoctor_dashboard.data.source_line import location, source_line
 from ampdoctor_dashboard.widgets.badges import BAD, GOOD, badge, grade_badge
 from ampdoctor_dashboard.widgets.frames import note
 from ampdoctor_dashboard.widgets.tables import column, recorded
-from dash import html
-
-from ampdoctor.analysis.wording import number
-from ampdoctor.finding import Grade
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.trace.info import RunInfo
     from ampdoctor.trace.schema import OpRow
+    from ampdoctor_dashboard.words import Words
 
 SHOWN = 80
 """Characters of a name in text; tables have all of it."""

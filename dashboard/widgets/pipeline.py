@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
+from dash import dcc, html
+
+from ampdoctor.finding import Grade
+from ampdoctor.formats import format_of_dtype, title_of_dtype
 from ampdoctor_dashboard.data.stations import Station, holds_on
 from ampdoctor_dashboard.widgets.badges import PLAIN, badge, grade_badge, severity_badge
 from ampdoctor_dashboard.widgets.frames import note
 from ampdoctor_dashboard.widgets.links import address
 from ampdoctor_dashboard.widgets.prose import prose
 from ampdoctor_dashboard.widgets.station import BAD, GOOD, UNKNOWN, UNUSED, WARN, Shown, extent
-from dash import dcc, html
-
-from ampdoctor.finding import Grade
-from ampdoctor.formats import format_of_dtype, title_of_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from dash.development.base_component import Component
+
+    from ampdoctor.finding import Finding
     from ampdoctor_dashboard.data.op_classes import Ran
     from ampdoctor_dashboard.data.pipeline import Values
     from ampdoctor_dashboard.view import View
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
-
-    from ampdoctor.finding import Finding
 
 LEFT, RIGHT = -56, 24
 """Exponents at both ends of a drawn range: what gradients and weights of real models come to."""

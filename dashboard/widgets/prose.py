@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ampdoctor_dashboard.words.told import told
 from dash import html
+
+from ampdoctor_dashboard.words.told import told
 
 if TYPE_CHECKING:
     from ampdoctor_dashboard.words import Words

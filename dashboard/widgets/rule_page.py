@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.widgets.badges import badge, severity_badge
-from ampdoctor_dashboard.widgets.prose import prose
 from dash import html
 
 from ampdoctor.report.rule_text import ENTRY, first_line, rule_blocks
 from ampdoctor.rules import find_rule
+from ampdoctor_dashboard.widgets.badges import badge, severity_badge
+from ampdoctor_dashboard.widgets.prose import prose
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.rules.base import Rule
+    from ampdoctor_dashboard.words import Words
 
 EXPLAIN = "explain-rule"
 """Kind of the ids of buttons that open the page of a rule."""

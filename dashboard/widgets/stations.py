@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ampdoctor.finding import Finding, Severity
 from ampdoctor_dashboard.data.stations import Station, holds_on
 from ampdoctor_dashboard.widgets import backward_stations, forward_stations
 from ampdoctor_dashboard.widgets.station import BAD, WARN, Shown
-
-from ampdoctor.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ from ampdoctor_dashboard.figures.style import nothing
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words

@@ -9,8 +9,9 @@ import dash_mantine_components as dmc
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
+
+    from ampdoctor_dashboard.words import Words
 
 OFFERED = 1000
 """Steps that are offered, the last ones: more can't be chosen from by hand."""

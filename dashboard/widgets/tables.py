@@ -11,8 +11,9 @@ from ampdoctor.trace.schema import TABLES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
+
+    from ampdoctor_dashboard.words import Words
 
 
 COLUMN = {"sortable": True, "filter": True, "resizable": True, "wrapHeaderText": True, "autoHeaderHeight": True}

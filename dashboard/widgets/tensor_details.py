@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
 import numpy as np
+from dash import dcc, html
+
+from ampdoctor.finding import Grade
+from ampdoctor.trace.schema import TABLES
 from ampdoctor_dashboard.data.step_run import nearest
 from ampdoctor_dashboard.widgets.badges import grade_badge
 from ampdoctor_dashboard.widgets.frames import TOOLS, card, note
@@ -14,17 +18,14 @@ from ampdoctor_dashboard.widgets.labels import labelled
 from ampdoctor_dashboard.widgets.metrics import role_words
 from ampdoctor_dashboard.widgets.step_bars import step_bars
 from ampdoctor_dashboard.widgets.step_choice import instead
-from dash import dcc, html
-
-from ampdoctor.finding import Grade
-from ampdoctor.trace.schema import TABLES
 
 if TYPE_CHECKING:
+    from dash.development.base_component import Component
+
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.view import View
     from ampdoctor_dashboard.words import Words
-    from dash.development.base_component import Component
 
 SHOWN = (
     "dtype", "shape", "numel", "zeros", "subnormal", "nan", "posinf", "neginf", "absmax", "rms", "loss_scale",

@@ -5,19 +5,19 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.widgets.badges import BAD, GOOD, badge, grade_badge
-from ampdoctor_dashboard.widgets.prose import cut
 from dash import html
 
 from ampdoctor.analysis.twins.measured import FP32, RUN, cosine_text
 from ampdoctor.analysis.wording import number, percent
 from ampdoctor.finding import Grade
+from ampdoctor_dashboard.widgets.badges import BAD, GOOD, badge, grade_badge
+from ampdoctor_dashboard.widgets.prose import cut
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.analysis.twins.measured import MeasuredStep, Measurement
+    from ampdoctor_dashboard.words import Words
 
 
 NONE = "\N{EN DASH}"

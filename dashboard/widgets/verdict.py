@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.widgets.badges import badge
-from ampdoctor_dashboard.widgets.prose import prose
 from dash import html
 
 from ampdoctor.finding import Severity
+from ampdoctor_dashboard.widgets.badges import badge
+from ampdoctor_dashboard.widgets.prose import prose
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.analysis.twins.measured import MeasuredStep
     from ampdoctor.diagnosis import Diagnosis
+    from ampdoctor_dashboard.words import Words
 
 
 def verdict_card(diagnosis: Diagnosis, tried: tuple[MeasuredStep, ...], words: Words) -> Component:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dash_mantine_components as dmc
-from ampdoctor_dashboard.widgets.badges import BAD, badge, grade_badge
-from ampdoctor_dashboard.widgets.frames import note
-from ampdoctor_dashboard.widgets.tables import column
-from ampdoctor_dashboard.words.told import told
 from dash import html
 
 from ampdoctor.analysis.wording import percent, scale_text
 from ampdoctor.finding import Grade
 from ampdoctor.formats import FP32
+from ampdoctor_dashboard.widgets.badges import BAD, badge, grade_badge
+from ampdoctor_dashboard.widgets.frames import note
+from ampdoctor_dashboard.widgets.tables import column
+from ampdoctor_dashboard.words.told import told
 
 if TYPE_CHECKING:
-    from ampdoctor_dashboard.words import Words
     from dash.development.base_component import Component
 
     from ampdoctor.analysis.advice.recommendation import Recommendation, Recommendations
     from ampdoctor.analysis.advice.whatif import SiteShares, WhatIf
+    from ampdoctor_dashboard.words import Words
 
 MOST_ROWS = 2000
 """Sites that are listed: the worst ones."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from ampdoctor_dashboard.data.opened import OpenedRun
 
 from ampdoctor.trace.info import write_info
 from ampdoctor.trace.schema import TABLES
 from ampdoctor.trace.writer import prepare_folder, table_path
+from ampdoctor_dashboard.data.opened import OpenedRun
 
 if TYPE_CHECKING:
     from pathlib import Path

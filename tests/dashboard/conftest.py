@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import waitress
-from ampdoctor_dashboard.app import JUDGE, make_app
 from playwright.sync_api import expect, sync_playwright
+
+from ampdoctor_dashboard.app import JUDGE, make_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

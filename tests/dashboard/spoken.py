@@ -6,9 +6,8 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ampdoctor_dashboard.pages import discover
-
 from ampdoctor.trace.schema import TABLES
+from ampdoctor_dashboard.pages import discover
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

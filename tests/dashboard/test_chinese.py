@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ampdoctor.report.rule_text import first_line, rule_blocks
+from ampdoctor.rules import discover
 from ampdoctor_dashboard.words import Words, words_of
 from ampdoctor_dashboard.words.patterns import gaps_of
 from ampdoctor_dashboard.words.sentences import files_of
 from ampdoctor_dashboard.words.told import LONGEST, missing, told
-
-from ampdoctor.report.rule_text import first_line, rule_blocks
-from ampdoctor.rules import discover
 from tests.dashboard.spoken import schema_docs, spoken_texts, without_literal
 from tests.dashboard.texts import told_texts
 

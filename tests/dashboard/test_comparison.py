@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.data.comparison import METRICS, Change, Metric, change, last_common_step, numbers_of, rows
-from ampdoctor_dashboard.data.differences import BOTH, FIXED, NEW, changed_findings, differing, settings_of
 
 from ampdoctor.diagnosis import Diagnosis
 from ampdoctor.finding import Confidence, Finding, Grade, Severity
 from ampdoctor.precision import PrecisionUsed
 from ampdoctor.trace.builder import RunBuilder
 from ampdoctor.trace.info import RunInfo
+from ampdoctor_dashboard.data.comparison import METRICS, Change, Metric, change, last_common_step, numbers_of, rows
+from ampdoctor_dashboard.data.differences import BOTH, FIXED, NEW, changed_findings, differing, settings_of
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

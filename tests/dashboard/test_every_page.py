@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.pages import discover
 from axe_playwright_python.sync_playwright import Axe
 
+from ampdoctor_dashboard.pages import discover
 from tests.dashboard.conftest import picture, wait_until_settled
 
 if TYPE_CHECKING:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
+from ampdoctor.trace.builder import RunBuilder
 from ampdoctor_dashboard.data.recorded import known_sites, recorded_behind, site_key
 from ampdoctor_dashboard.data.tried import nearest, tried
 from ampdoctor_dashboard.figures.sparkline import Sparkline, sparkline
@@ -13,9 +16,6 @@ from ampdoctor_dashboard.figures.style import Style
 from ampdoctor_dashboard.widgets.prose import cut, prose
 from ampdoctor_dashboard.widgets.tried import setting_title
 from ampdoctor_dashboard.words import Words
-
-from ampdoctor.finding import Confidence, Evidence, Finding, Grade, Location, Severity
-from ampdoctor.trace.builder import RunBuilder
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.pages import discover
 
+from ampdoctor_dashboard.pages import discover
 from tests.dashboard.conftest import served, wait_until_settled
 from tests.dashboard.hostile import hostile_run, many_sites
 

@@ -8,6 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ampdoctor.errors import AmpDoctorError, TraceCorruptError
+from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.trace.info import update_info
+from ampdoctor.trace.writer import table_path
 from ampdoctor_dashboard.data import opened as opening
 from ampdoctor_dashboard.data import whatif
 from ampdoctor_dashboard.data.judge import Judge
@@ -17,11 +22,6 @@ from ampdoctor_dashboard.data.memory import costs
 from ampdoctor_dashboard.data.opened import OpenedRun
 from ampdoctor_dashboard.data.runs import glances
 from ampdoctor_dashboard.data.step_run import run_of_step
-
-from ampdoctor.errors import AmpDoctorError, TraceCorruptError
-from ampdoctor.trace.builder import RunBuilder
-from ampdoctor.trace.info import update_info
-from ampdoctor.trace.writer import table_path
 from tests.dashboard.built import opened
 from tests.recorded import write_run
 from tests.unit.trace.rows import write_batches

@@ -6,6 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from ampdoctor.formats import FP16
+from ampdoctor.histogram import ExponentHistogram
+from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.underflow import estimate_flushed
 from ampdoctor_dashboard.data import layers
 from ampdoctor_dashboard.data.cells import worst_of
 from ampdoctor_dashboard.data.layers import heat, worst_site
@@ -14,11 +19,6 @@ from ampdoctor_dashboard.data.tensors import Site
 from ampdoctor_dashboard.data.tree import FITS, MOST, lines_of, tree_of
 from ampdoctor_dashboard.figures.heatmap import Colours, Heatmap, heatmap
 from ampdoctor_dashboard.figures.style import Style
-
-from ampdoctor.formats import FP16
-from ampdoctor.histogram import ExponentHistogram
-from ampdoctor.trace.builder import RunBuilder
-from ampdoctor.underflow import estimate_flushed
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

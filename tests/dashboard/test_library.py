@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.data.library import ITSELF, KEPT_OPEN, Kind, Library
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor_dashboard.data.library import ITSELF, KEPT_OPEN, Kind, Library
 from tests.recorded import write_run
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.data.judge import Judge
-from ampdoctor_dashboard.data.opened import AT_MOST_EVERY_S, OpenedRun
 from playwright.sync_api import expect
 
 from ampdoctor.trace.info import RunInfo, update_info, write_info
 from ampdoctor.trace.writer import TraceWriter, prepare_folder
+from ampdoctor_dashboard.data.judge import Judge
+from ampdoctor_dashboard.data.opened import AT_MOST_EVERY_S, OpenedRun
 from tests.dashboard.conftest import served, wait_until_settled
 from tests.recorded import step_rows, write_run
 

@@ -5,12 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ampdoctor_dashboard.data.gpu import telemetry
-from ampdoctor_dashboard.data.memory import chosen_ledger, chosen_speed, costs, kept_by_module
-from ampdoctor_dashboard.data.opened import OpenedRun
-from ampdoctor_dashboard.figures import costs as figures
-from ampdoctor_dashboard.figures.amounts import LONGEST, short, unit_of
-from ampdoctor_dashboard.figures.style import Style
 
 from ampdoctor.analysis.memory.advice import advice
 from ampdoctor.analysis.memory.ledgers import ledgers
@@ -18,6 +12,12 @@ from ampdoctor.trace.info import RunInfo, write_info
 from ampdoctor.trace.run import open_run
 from ampdoctor.trace.schema import GpuRow, MemoryRow, PaceRow, StepRow, TimingRow
 from ampdoctor.trace.writer import TraceWriter
+from ampdoctor_dashboard.data.gpu import telemetry
+from ampdoctor_dashboard.data.memory import chosen_ledger, chosen_speed, costs, kept_by_module
+from ampdoctor_dashboard.data.opened import OpenedRun
+from ampdoctor_dashboard.figures import costs as figures
+from ampdoctor_dashboard.figures.amounts import LONGEST, short, unit_of
+from ampdoctor_dashboard.figures.style import Style
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard import notebook
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor_dashboard import notebook
 
 if TYPE_CHECKING:
     from pathlib import Path

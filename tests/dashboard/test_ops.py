@@ -7,14 +7,13 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from ampdoctor.trace.builder import RunBuilder
+from ampdoctor.trace.info import RunInfo
 from ampdoctor_dashboard.data import ops
 from ampdoctor_dashboard.data.source_line import LONGEST, source_line
 from ampdoctor_dashboard.figures.ops import Place, worst_places
 from ampdoctor_dashboard.figures.style import Style
 from ampdoctor_dashboard.widgets.ops import table_rows
-
-from ampdoctor.trace.builder import RunBuilder
-from ampdoctor.trace.info import RunInfo
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

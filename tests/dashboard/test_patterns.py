@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from ampdoctor_dashboard.words.patterns import Pattern, is_number
 
 

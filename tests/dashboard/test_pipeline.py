@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ampdoctor.finding import Confidence, Finding, Grade, Location, Severity
+from ampdoctor.rules import discover
+from ampdoctor.trace.builder import RunBuilder
 from ampdoctor_dashboard.data import call_order
 from ampdoctor_dashboard.data.op_classes import class_of, ran_in
 from ampdoctor_dashboard.data.pipeline import StepFacts, default_step, step_facts
@@ -12,10 +16,6 @@ from ampdoctor_dashboard.data.stations import STATION_OF, Station, findings_at
 from ampdoctor_dashboard.widgets.station import BAD, GOOD, UNKNOWN, UNUSED, WARN
 from ampdoctor_dashboard.widgets.stations import station_of
 from ampdoctor_dashboard.words import Words
-
-from ampdoctor.finding import Confidence, Finding, Grade, Location, Severity
-from ampdoctor.rules import discover
-from ampdoctor.trace.builder import RunBuilder
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.report import write_report
-from ampdoctor_dashboard.report.embedded import escaped_json, json_text
 
 from ampdoctor.cli.app import invoke
 from ampdoctor.errors import AmpDoctorError, OutputExistsError, OutputNotWritableError
+from ampdoctor_dashboard.report import write_report
+from ampdoctor_dashboard.report.embedded import escaped_json, json_text
 from tests.dashboard.hostile import hostile_run
 
 if TYPE_CHECKING:

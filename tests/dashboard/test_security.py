@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ampdoctor_dashboard.app import make_app
-from ampdoctor_dashboard.security import COOKIE, check_host, is_loopback
 
 from ampdoctor.errors import AmpDoctorError
+from ampdoctor_dashboard.app import make_app
+from ampdoctor_dashboard.security import COOKIE, check_host, is_loopback
 
 if TYPE_CHECKING:
     from pathlib import Path

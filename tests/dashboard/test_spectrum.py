@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from ampdoctor.trace.builder import RunBuilder
 from ampdoctor_dashboard.data.spectrum import bands_of, first_choice, spectrum_at, spectrum_of
 from ampdoctor_dashboard.figures.bars import Bars, Range, bars
 from ampdoctor_dashboard.figures.spectrogram import Edge, Spectrogram, spectrogram
 from ampdoctor_dashboard.figures.style import Style
 from ampdoctor_dashboard.widgets.step_bars import step_bars
-
-from ampdoctor.trace.builder import RunBuilder
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:

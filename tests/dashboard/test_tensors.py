@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ampdoctor_dashboard.data.packed import Column, Histograms
-from ampdoctor_dashboard.data.tensors import GrowingIndex
 
 from ampdoctor.trace.builder import RunBuilder
+from ampdoctor_dashboard.data.packed import Column, Histograms
+from ampdoctor_dashboard.data.tensors import GrowingIndex
 
 
 def _two_steps() -> RunBuilder:

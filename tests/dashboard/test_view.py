@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from ampdoctor_dashboard.view import LONGEST, View
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ampdoctor_dashboard.view import LONGEST, View
 
 NAMES = [f.name for f in fields(View)]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+from ampdoctor.errors import AmpDoctorError
+from ampdoctor.trace.builder import RunBuilder
 from ampdoctor_dashboard.data import whatif
 from ampdoctor_dashboard.data.step_run import nearest
 from ampdoctor_dashboard.figures.style import Style
 from ampdoctor_dashboard.figures.whatif import ScaleCurve, recommended_mark, scale_curve
 from ampdoctor_dashboard.widgets.whatif import rows
 from ampdoctor_dashboard.words import Words
-
-from ampdoctor.errors import AmpDoctorError
-from ampdoctor.trace.builder import RunBuilder
 from tests.dashboard.built import opened
 
 if TYPE_CHECKING:
