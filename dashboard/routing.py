@@ -88,11 +88,9 @@ def _looks(app: Dash, desk: Desk) -> None:
         if opened is None:
             return no_update, [], AT_REST_MS
         try:
-            refreshed = opened.refresh()
+            version, judged = desk.look(opened)
         except AmpDoctorError:
             return no_update, [], AT_REST_MS
-        judged = desk.judge.ask(opened)
-        version = [opened.id, opened.rank, refreshed, judged is not None and [judged.last_step, judged.current]]
         at_rest = judged is not None and judged.current and not opened.is_live
         news = no_update if version == known else version
         return news, _badge(opened, context.words), AT_REST_MS if at_rest else TICK_MS

@@ -18,6 +18,7 @@ from ampdoctor.record.autograd_graph import SITE, note
 from ampdoctor.record.buffers import record_buffers
 from ampdoctor.record.global_hooks import GlobalHooks
 from ampdoctor.record.module_sites import TRAINING, GradientHook, ModuleSite, kind_of_call, module_row, own_parameters
+from ampdoctor.record.named_tuples import made
 from ampdoctor.record.other_threads import OtherThreads
 from ampdoctor.record.quiet import in_backward, traced
 from ampdoctor.record.tensor_log import NO_CALL, Context
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
     Fresh = list[tuple[nn.Parameter, tuple[str, str, str]]]
     """Weights that the step has not met before, with their sites."""
-
-_made = tuple.__new__
-"""Makes a named tuple in a fifth of the time that its class takes."""
 
 _MAX_CALLS = 8
 """Calls of one module recorded in a step: a recurrent cell called a thousand times repeats itself."""
@@ -262,7 +260,7 @@ class ModuleHooks:
 
     def _context(self, tensor: torch.Tensor, key: Key) -> Context:
         device = "cpu" if tensor.is_cpu else tensor.device.type
-        return _made(Context, (self._calls.get(key, 0), autocast_dtype(device), key[1] is TRAINING))
+        return made(Context, (self._calls.get(key, 0), autocast_dtype(device), key[1] is TRAINING))
 
     def _describe(self, tensors: TensorLog, module: nn.Module, path: str) -> None:
         self._described.add(path)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ampdoctor_dashboard.data.opened import OpenedRun
     from ampdoctor_dashboard.data.steps import Steps
 
+Points = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
+"""Where on the axis, and the values there."""
+
 
 def unscaled_norm(opened: OpenedRun) -> NDArray[np.float64]:
     """Return the gradient's norm by step, as the user's own clipping saw it with the loss scale divided out.
@@ -39,16 +42,19 @@ def _unscaled_before_clip(opened: OpenedRun, steps: Steps) -> NDArray[np.bool_]:
     return np.array([order.get(int(step), usual) for step in steps.step], bool)
 
 
-def share_by_step(opened: OpenedRun, role: str, column: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the examined steps, and which share of a role's elements a column of counts comes to on each."""
+def shares_by_step(opened: OpenedRun, role: str, *columns: str) -> list[Points]:
+    """Return for each of `columns`, all of them counts, the examined steps and its share of a role's elements on each.
+
+    Those of one role are counted in one go: of a long run that is a look at millions of tensors.
+    """
     index = opened.tensors
     wanted = np.array([site.role == role for site in index.sites], bool)
     if not wanted.any():
-        return np.zeros(0), np.zeros(0)
+        return [(np.zeros(0), np.zeros(0)) for _ in columns]
     rows = wanted[index.site]
     steps, place = np.unique(index.step[rows], return_inverse=True)
-    counted, numel = (np.bincount(place, index.column(name)[rows]) for name in (column, "numel"))
-    return steps.astype(float), counted / np.maximum(numel, 1.0)
+    numel = np.maximum(np.bincount(place, index.column("numel")[rows]), 1.0)
+    return [(steps.astype(float), np.bincount(place, index.column(name)[rows]) / numel) for name in columns]
 
 
 def measured_flushed(opened: OpenedRun) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

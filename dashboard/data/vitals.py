@@ -6,15 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ampdoctor_dashboard.data.timeline import measured_flushed, share_by_step, unscaled_norm
+from ampdoctor_dashboard.data.timeline import Points, measured_flushed, shares_by_step, unscaled_norm
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ampdoctor_dashboard.data.opened import OpenedRun
-
-Points = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
-"""Places on the axis, and values there; NaN where nothing was measured."""
 
 
 def vitals_of(opened: OpenedRun, *, over_time: bool) -> dict[str, Points]:
@@ -31,7 +26,7 @@ def vitals_of(opened: OpenedRun, *, over_time: bool) -> dict[str, Points]:
         "loss": (at, steps.column("loss")),
         "scale": (at, steps.column("loss_scale")),
         "norm": (at, unscaled_norm(opened)),
-        "zeros": share_by_step(opened, "weight_grad", "zeros"),
+        "zeros": shares_by_step(opened, "weight_grad", "zeros")[0],
         "flushed": measured_flushed(opened),
         "wall": (at, steps.column("wall_ms")),
     }

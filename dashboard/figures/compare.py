@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import plotly.graph_objects as go
 
-    from ampdoctor_dashboard.data.vitals import Points
+    from ampdoctor_dashboard.data.timeline import Points
     from ampdoctor_dashboard.figures.style import Style
     from ampdoctor_dashboard.words import Words
 

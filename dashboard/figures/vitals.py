@@ -64,6 +64,7 @@ def _vitals(run: OpenedRun, words: Words, at: Callable[[NDArray[Any]], NDArray[n
         return Line(name, at(run.steps.step), values)
 
     norm = words("gradient norm, unscaled")
+    zeros, subnormal = data.shares_by_step(run, "weight_grad", "zeros", "subnormal")
     return (
         Vital(
             "loss",
@@ -92,8 +93,8 @@ def _vitals(run: OpenedRun, words: Words, at: Callable[[NDArray[Any]], NDArray[n
             "zeros",
             words("share of the weight gradients' elements [%]"),
             (
-                line(words("zero (observed, of any cause)"), data.share_by_step(run, "weight_grad", "zeros")),
-                line(words("subnormal (observed)"), data.share_by_step(run, "weight_grad", "subnormal")),
+                line(words("zero (observed, of any cause)"), zeros),
+                line(words("subnormal (observed)"), subnormal),
                 line(words("flushed (measured)"), data.measured_flushed(run), dots=True),
             ),
             words("no weight gradient was recorded: no step was examined yet"),

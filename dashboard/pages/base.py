@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dash import Dash
     from dash.development.base_component import Component
 
-    from ampdoctor_dashboard.data.judge import Judge
+    from ampdoctor_dashboard.data.judge import Judge, Judged
     from ampdoctor_dashboard.data.library import Library
     from ampdoctor_dashboard.data.opened import OpenedRun
 
@@ -134,6 +134,23 @@ class Desk:
             return draw(self.context(values), style)
         except AmpDoctorError as error:
             return nothing(style, error.message, error.hint)
+
+    def drawn_to_size(
+        self, values: Mapping[str, Any] | None, theme: str | None, draw: Callable[[Context, Style], go.Figure]
+    ) -> tuple[go.Figure, dict[str, str]]:
+        """Return the same with the style that gives its place the figure's height."""
+        figure = self.drawn(values, theme, draw)
+        return figure, {"height": f"{figure.layout.height}px"}
+
+    def look(self, opened: OpenedRun) -> tuple[list[Any], Judged | None]:
+        """Look for news of a run: return what changes whenever there are any, and what is known of its diagnosis.
+
+        Raises:
+            AmpDoctorError: the run can't be read any more.
+        """
+        refreshed = opened.refresh()
+        judged = self.judge.ask(opened)
+        return [opened.id, opened.rank, refreshed, judged is not None and [judged.last_step, judged.current]], judged
 
 
 def _language_of_browser() -> str:

@@ -115,11 +115,7 @@ def register(app: Dash, desk: Desk) -> None:
             beside = _beside(context)
         except AmpDoctorError:
             return no_update
-        version: list[Any] = [[*context.view.beside_runs]]
-        for opened in beside.runs:
-            judged = desk.judge.ask(opened)
-            version.append([opened.id, opened.rank, opened.refresh(), judged is not None and judged.last_step])
-            version[-1].append(judged is not None and judged.current)
+        version: list[Any] = [[*context.view.beside_runs], *(desk.look(opened)[0] for opened in beside.runs)]
         return no_update if version == known else version
 
 
@@ -134,8 +130,7 @@ def _shows(app: Dash, desk: Desk) -> None:
         Input("theme", "data"),
     )
     def draw(_: object, values: dict[str, str] | None, theme: str | None) -> Any:
-        figure = desk.drawn(values, theme, _figure)
-        return figure, {"height": f"{figure.layout.height}px"}
+        return desk.drawn_to_size(values, theme, _figure)
 
     @app.callback(
         Output("compare-metrics", "children"),

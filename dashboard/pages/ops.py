@@ -103,8 +103,7 @@ def register(app: Dash, desk: Desk) -> None:
         Input("theme", "data"),
     )
     def draw(_: object, values: dict[str, str] | None, theme: str | None) -> Any:
-        figure = desk.drawn(values, theme, _figure)
-        return figure, {"height": f"{figure.layout.height}px"}
+        return desk.drawn_to_size(values, theme, _figure)
 
     @app.callback(
         Output("ops-first", "children"),

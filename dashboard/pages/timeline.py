@@ -55,8 +55,7 @@ def register(app: Dash, desk: Desk) -> None:
         Input("theme", "data"),
     )
     def draw(_: object, values: dict[str, str] | None, theme: str | None) -> Any:
-        figure = desk.drawn(values, theme, lambda context, style: timeline(_timeline(context), style))
-        return figure, {"height": f"{figure.layout.height}px"}
+        return desk.drawn_to_size(values, theme, lambda context, style: timeline(_timeline(context), style))
 
     @app.callback(
         Output("view", "data", allow_duplicate=True),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ampdoctor.errors import UnknownRuleError
 from ampdoctor.report.rule_text import ENTRY, first_line, rule_blocks
 from ampdoctor.rules import find_rule
-from ampdoctor_dashboard.words.told import told
+from ampdoctor_dashboard.words.prose import cut, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 LONGEST = 120
 """Characters of a name; the whole of it is its title."""
-
-LONGEST_TEXT = 2000
-"""Characters of a sentence."""
 
 SITES = 40
 """Sites that are named of one finding."""
@@ -41,22 +38,13 @@ class Block(NamedTuple):
     pieces: list[Piece]
 
 
-def cut(text: str, most: int = LONGEST) -> str:
-    """Return a text without its middle where it is long."""
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
-
-
 def prose(words: Words, english: str) -> list[Piece]:
     """Return a sentence in the reader's language; what stands in backticks is code."""
-    parts = cut(told(words, english), LONGEST_TEXT).split("`")
-    if len(parts) % 2 == 0:  # a name has one in it
-        return [Piece("`".join(parts), code=False)]
-    return [_piece(part, code=bool(n % 2)) for n, part in enumerate(parts) if part]
+    return [_piece(text, code=code) for text, code in pieces(words, english)]
 
 
 def _piece(text: str, *, code: bool) -> Piece:
-    shown = cut(text) if code else text
+    shown = cut(text, LONGEST) if code else text
     return Piece(shown, code, text if shown != text else "")
 
 
